@@ -1,0 +1,40 @@
+"""The methods, in the order in which they are shown. A new one is a file here and a line in METHODS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from explorer.errors import ExplorerError, brief
+from explorer.methods.autoregressive import Autoregressive
+from explorer.methods.base import Method
+from explorer.methods.eagle import Eagle
+from explorer.methods.lookahead import Lookahead
+from explorer.methods.medusa import Medusa
+from explorer.params import describe
+
+METHODS: tuple[type[Method], ...] = (Autoregressive, Medusa, Eagle, Lookahead)
+
+
+def find_method(name: str) -> type[Method]:
+    """The method of that registry name. ExplorerError lists the names that exist."""
+    for method in METHODS:
+        if method.name == name:
+            return method
+    names = ", ".join(method.name for method in METHODS)
+    raise ExplorerError(f"There is no method {brief(name)}; there is {names}.")
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """Every method described as plain data: what page and command line draw from."""
+    return [
+        {
+            "name": method.name,
+            "title": method.title,
+            "paper": method.paper,
+            "summary": method.summary,
+            "lossless": method.lossless,
+            "needs": method.needs,
+            "parameters": describe(method.Params),
+        }
+        for method in METHODS
+    ]

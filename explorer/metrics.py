@@ -1,0 +1,85 @@
+"""The numbers of a lane, each defined once. Pure functions over records.
+
+The first output token comes from the prefill and belongs to no pass. A target pass is a step. Times are
+milliseconds on the lane's own clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from explorer.trace import LosslessCheck, OutputToken, Span, Step, Totals, Trace
+
+TIE_MARGIN = 1e-3
+"""Below this logit margin two tokens are as good as equal, and rounding decides between them."""
+
+
+def totals(steps: Sequence[Step], tokens: Sequence[OutputToken], prefill: Sequence[Span], draft_passes: int) -> Totals:
+    """All numbers of a lane, finished or not."""
+    step_tokens = sum(len(step.committed) for step in steps)
+    decode_ms = sum(map(step_ms, steps))
+    return Totals(
+        output_tokens=len(tokens),
+        target_passes=len(steps),
+        draft_passes=draft_passes,
+        tokens_per_target_pass=step_tokens / len(steps) if steps else 0.0,
+        drafted_nodes=sum(len(step.nodes) - 1 for step in steps),
+        accepted_drafts=sum(map(drafts_kept, steps)),
+        prefill_ms=sum(span.duration_ms for span in prefill),
+        decode_ms=decode_ms,
+        tokens_per_second=step_tokens / decode_ms * 1000.0 if decode_ms > 0 else 0.0,
+    )
+
+
+def step_ms(step: Step) -> float:
+    """Wall time of a step: its spans, since nothing but recording runs outside them."""
+    return sum(span.duration_ms for span in step.spans)
+
+
+def drafts_kept(step: Step) -> int:
+    """Accepted drafts that reached the output: the end of the output may cut some off."""
+    return min(len(step.accepted), len(step.committed))
+
+
+def pooled_tokens_per_pass(traces: Sequence[Trace]) -> float:
+    """All tokens over all passes, each run's last step left out, because it is cut. 0 where nothing is left."""
+    kept = [step for trace in traces for step in trace.steps[:-1]]
+    return sum(len(step.committed) for step in kept) / len(kept) if kept else 0.0
+
+
+def ms_per_token(steps: Sequence[Step]) -> float | None:
+    """Decode milliseconds per token that the steps committed; None before the first one."""
+    step_tokens = sum(len(step.committed) for step in steps)
+    decode_ms = sum(map(step_ms, steps))
+    return decode_ms / step_tokens if step_tokens and decode_ms > 0 else None
+
+
+def speedup(reference: Trace, other: Trace) -> float | None:
+    """How many times faster a token comes than in the reference lane, prefill left out; None where unknown."""
+    slow, fast = ms_per_token(reference.steps), ms_per_token(other.steps)
+    return slow / fast if slow and fast else None
+
+
+def compare_outputs(reference: Trace, other: Trace) -> LosslessCheck:
+    """Are the outputs equal, token for token? Of a lane that was cancelled only the common part can be judged."""
+    unfinished = any(trace.stop_reason in ("cancelled", "error") for trace in (reference, other))
+    pairs = zip_longest((token.id for token in reference.tokens), (token.id for token in other.tokens))
+    for position, (ours, theirs) in enumerate(pairs):
+        if unfinished and (ours is None or theirs is None):
+            break
+        if ours != theirs:
+            margin = _margin_at(reference, position)
+            return LosslessCheck(equal=False, first_difference=position, margin=margin)
+    return LosslessCheck(equal=True)
+
+
+def _margin_at(reference: Trace, position: int) -> float | None:
+    """Best minus second logit where the reference chose this token itself; None where that is not recorded."""
+    if position >= len(reference.tokens):
+        return None
+    token = reference.tokens[position]
+    if token.step is None or token.source != "target":
+        return None
+    step = next((step for step in reference.steps if step.index == token.step), None)
+    return step.next_token.margin if step is not None else None

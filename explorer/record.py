@@ -1,0 +1,112 @@
+"""From a turn, tensors and all, to the step that stays: pure data with every number that a viewer may ask for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from explorer.decode import Turn
+from explorer.texts import PieceStream, TokenTexts
+from explorer.trace import Node, NodeStatus, OutputToken, Record, Step, TokenSource, TopToken
+
+TOP_TOKENS = 4
+
+
+class StepWriter:
+    """Writes a lane's steps and output tokens. Runs outside of all spans: recording is nobody's decode time."""
+
+    def __init__(self, texts: TokenTexts) -> None:
+        self._texts = texts
+        self._pieces = PieceStream(texts)
+
+    def first_token(self, token_id: int, last: bool) -> OutputToken:
+        """The prefill's token."""
+        return OutputToken(id=token_id, text=self._pieces.push(token_id, last), step=None, source="prefill")
+
+    @torch.inference_mode()
+    def step(self, turn: Turn, payload: Record | None) -> Step:
+        """A turn as data."""
+        logits = turn.output.logits[: len(turn.tree)]  # (T, V)
+        top = torch.topk(logits, min(TOP_TOKENS, logits.shape[-1]), dim=-1)  # (T, 4)
+        log_total = torch.logsumexp(logits.float(), dim=-1, keepdim=True)  # (T, 1)
+        top_probs = torch.exp(top.values.float() - log_total)
+        return Step(
+            index=turn.index,
+            nodes=self._nodes(turn, logits, log_total, top.indices.tolist(), top_probs.tolist()),
+            accepted=turn.verdict.accepted,
+            committed=turn.committed,
+            next_token=turn.verdict.choice.record(self._texts.show(turn.verdict.choice.token_id)),
+            spans=turn.spans,
+            cache_length=turn.cache_length,
+            payload=payload.model_dump() if payload is not None else None,
+        )
+
+    def tokens(self, turn: Turn, last: bool) -> tuple[OutputToken, ...]:
+        """The output tokens of the turn, with exact pieces. `last`: the lane ends with this turn."""
+        drafts, count = len(turn.verdict.accepted), len(turn.committed)
+        return tuple(
+            OutputToken(
+                id=token,
+                text=self._pieces.push(token, last and place == count - 1),
+                step=turn.index,
+                source=_source(place < drafts),
+            )
+            for place, token in enumerate(turn.committed)
+        )
+
+    def _nodes(
+        self, turn: Turn, logits: Tensor, log_total: Tensor, top_ids: list[list[int]], top_probs: list[list[float]]
+    ) -> tuple[Node, ...]:
+        tree, texts = turn.tree, self._texts
+        statuses = node_statuses(turn)
+        target_probs = _drafted_target_probs(turn, logits, log_total)
+        nodes = []
+        for node, token_id in enumerate(tree.token_ids):
+            candidate = tree.candidates[node - 1] if node else None
+            nodes.append(
+                Node(
+                    id=node,
+                    parent=tree.parent(node),
+                    depth=tree.depths[node],
+                    token_id=token_id,
+                    text=texts.show(token_id),
+                    rank=candidate.rank if candidate else None,
+                    source=candidate.source if candidate else "root",
+                    draft_prob=candidate.draft_prob if candidate else None,
+                    score=candidate.score if candidate else None,
+                    target_prob=target_probs[node - 1] if candidate else None,
+                    target_top=tuple(
+                        TopToken(token_id=token, text=texts.show(token), prob=min(prob, 1.0))
+                        for token, prob in zip(top_ids[node], top_probs[node], strict=True)
+                    ),
+                    status=statuses[node],
+                    decision=turn.verdict.decisions.get(node),
+                )
+            )
+        return tuple(nodes)
+
+
+def node_statuses(turn: Turn) -> list[NodeStatus]:
+    """root; accepted; rejected: its parent was on the path, it was not taken; unreached: its parent was not."""
+    path = {0, *turn.verdict.accepted}
+    statuses: list[NodeStatus] = ["root"]
+    for node in range(1, len(turn.tree)):
+        if node in path:
+            statuses.append("accepted")
+        else:
+            statuses.append("rejected" if turn.tree.parent(node) in path else "unreached")
+    return statuses
+
+
+def _drafted_target_probs(turn: Turn, logits: Tensor, log_total: Tensor) -> list[float]:
+    """Per drafted node the target's probability of its token after its parent (no temperature)."""
+    if len(turn.tree) == 1:
+        return []
+    parents = torch.tensor([candidate.parent for candidate in turn.tree.candidates], device=logits.device)
+    tokens = torch.tensor([candidate.token_id for candidate in turn.tree.candidates], device=logits.device)
+    values = torch.exp(logits[parents, tokens].float() - log_total[parents, 0])
+    return [min(value, 1.0) for value in values.tolist()]
+
+
+def _source(drafted: bool) -> TokenSource:
+    return "draft" if drafted else "target"
