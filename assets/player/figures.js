@@ -1,0 +1,328 @@
+// Draws what Python built: Plotly figures and tables, linked by node id. Knows no view by name.
+
+let plotly = null; // the library, once loaded
+let plotlyProblem = '';
+const boxes = new Map(); // view name -> its place on the page
+let drawing = false;
+let drawAgain = false;
+let drawTimer = null;
+let aheadTimer = null;
+const offstage = set(el('div', 'dx-offstage'), { 'aria-hidden': 'true', inert: true });
+
+function loadPlotly() {
+  const script = set(el('script'), { src: props.plotly, async: true });
+  script.addEventListener('load', () => {
+    plotly = window.Plotly;
+    scheduleDraw();
+    setTimeout(drawOverviews, 200); // the step that one looks at comes first
+  });
+  script.addEventListener('error', () => {
+    plotlyProblem = 'The drawing library could not be loaded; reload the page to try again.';
+    scheduleDraw();
+  });
+  document.head.append(script);
+}
+
+/** A drawn picture with its overlay. A figure has two: the one in sight, and one that holds the next step ready. */
+function makeSheet() {
+  const box = el('div', 'dx-sheet');
+  const plot = set(el('div', 'dx-plot'), { role: 'img' });
+  const overlay = set(el('div', 'dx-overlay'), { 'aria-hidden': 'true' });
+  box.append(plot, overlay);
+  return { box, plot, overlay, token: null, wired: false };
+}
+
+function makeFigure(name) {
+  const box = set(el('figure', 'dx-figure'), { 'data-view': name });
+  const scroller = set(el('div', 'dx-scroller'), { tabindex: 0, role: 'group' });
+  const sheet = makeSheet();
+  const table = el('div', 'dx-table');
+  const note = el('p', 'dx-note');
+  const legend = el('div', 'dx-legend');
+  scroller.append(sheet.box, table);
+  box.append(scroller, note, legend);
+  return { name, box, scroller, sheet, spare: null, table, note, legend, drawn: null, rows: new Map() };
+}
+
+function showLegend(figure, common) {
+  const entries = common.legend || [];
+  const key = JSON.stringify(entries);
+  if (figure.legendKey === key) return;
+  figure.legendKey = key;
+  figure.legend.hidden = !entries.length;
+  figure.legend.replaceChildren(...entries.map(([role, words]) => {
+    const item = el('span', '', words);
+    item.prepend(el('i', 'r-' + role));
+    return item;
+  }));
+}
+
+function showNote(figure, text) {
+  write(figure.note, text);
+  figure.note.hidden = !text;
+}
+
+const SQUEEZE = 0.88; // a picture may be this much narrower than it likes to be
+
+/** Python says how wide a picture needs to be; on much less room than that it scrolls inside its card. */
+function sized(figure, layout, least) {
+  const room = figure.scroller.clientWidth;
+  return { ...layout, width: room < SQUEEZE * (Number(least) || 0) ? Number(least) : room, autosize: false };
+}
+
+async function drawPlot(figure, sheet, common, frame, uirevision) {
+  const layout = sized(figure, merged(common.layout || {}, frame.layout || {}), frame.min_width || common.min_width);
+  const config = { displayModeBar: false, doubleClick: 'reset', ...(common.config || {}), responsive: false };
+  set(sheet.plot, { 'aria-label': frame.alt || common.alt || common.label || common.title });
+  sheet.token = null;
+  await plotly.react(sheet.plot, { data: frame.data || [], layout: { ...layout, uirevision }, config });
+  if (!sheet.wired) wirePlot(figure, sheet);
+}
+
+function wirePlot(figure, sheet) {
+  sheet.wired = true;
+  sheet.plot.on('plotly_relayout', () => afterZoom(figure));
+  sheet.plot.on('plotly_click', (event) => (figure.onpick ? figure.onpick(event) : pin(nodeOf(event))));
+  if (figure.onpick) return;
+  sheet.plot.on('plotly_hover', (event) => hover(nodeOf(event)));
+  sheet.plot.on('plotly_unhover', () => hover(null));
+}
+
+function nodeOf(event) {
+  const point = event.points && event.points[0];
+  const first = point && (Array.isArray(point.customdata) ? point.customdata[0] : point.customdata);
+  return Number.isInteger(first) || typeof first === 'string' ? String(first) : null;
+}
+
+function drawTable(figure, common, frame) {
+  const table = el('table');
+  const body = el('tbody');
+  if (frame.caption) table.append(el('caption', '', frame.caption));
+  const head = el('tr');
+  const first = (frame.rows || [])[0] || [];
+  (common.columns || []).forEach((column, place) => {
+    const cell = first[place] || {};
+    head.append(set(el('th', cell.n || typeof cell.bar === 'number' ? 'num' : '', column), { scope: 'col' }));
+  });
+  const thead = el('thead');
+  thead.append(head);
+  figure.rows = new Map();
+  for (const cells of frame.rows || []) body.append(tableRow(figure, cells));
+  table.append(thead, body);
+  set(figure.scroller, { 'aria-label': common.title || figure.name });
+  figure.table.replaceChildren(table);
+}
+
+function tableRow(figure, cells) {
+  const row = el('tr');
+  for (const cell of cells) {
+    const box = el('td', cell.k ? String(cell.k).split(/\s+/).map((kind) => 'k-' + kind).join(' ') : '');
+    box.append(el('span', 'dx-cell', cell.t));
+    if (typeof cell.bar === 'number') {
+      box.classList.add('num');
+      const bar = el('i', 'dx-bar');
+      bar.style.setProperty('--share', Math.max(0, Math.min(1, cell.bar)));
+      box.append(bar);
+    }
+    if (cell.node !== null && cell.node !== undefined) {
+      const node = String(cell.node);
+      box.dataset.node = node;
+      figure.rows.set(node, [...(figure.rows.get(node) || []), box]);
+    }
+    if (cell.title) box.title = cell.title;
+    if (cell.m) box.classList.add('mono', ...(String(cell.t).length <= 12 ? ['short'] : []));
+    if (cell.n) box.classList.add('num');
+    row.append(box);
+  }
+  return row;
+}
+
+function tokenOf(figure, step) {
+  return viewKey(state.lane, figure.name) + '|' + step + '|' + figure.scroller.clientWidth;
+}
+
+/** Draw one view at the current step; false where its data is still on its way. */
+async function drawView(figure) {
+  const key = viewKey(state.lane, figure.name);
+  const frame = frameAt(state.lane, figure.name, state.step);
+  const common = commons.get(key);
+  if (frame === undefined) return refused(figure, key);
+  const token = tokenOf(figure, state.step);
+  if (figure.drawn === token) return true;
+  if (frame === null || !common) {
+    figure.sheet.box.hidden = figure.table.hidden = true;
+    showNote(figure, 'This step has nothing to show here.');
+  } else if (common.kind === 'table') {
+    figure.sheet.box.hidden = true;
+    figure.table.hidden = false;
+    figure.scroller.classList.add('tabular');
+    showNote(figure, '');
+    drawTable(figure, common, frame);
+  } else {
+    if (!plotly) return refused(figure, key);
+    figure.sheet.box.hidden = false;
+    figure.table.hidden = true;
+    showNote(figure, '');
+    await showPlot(figure, common, frame, token, key);
+  }
+  figure.drawn = token;
+  if (common) showLegend(figure, common);
+  figure.scroller.style.minHeight = (tallest.get(key) || 0) + 'px';
+  figure.box.classList.remove('waiting');
+  ring(figure);
+  return true;
+}
+
+async function showPlot(figure, common, frame, token, key) {
+  const ready = figure.spare;
+  if (ready && ready.token === token) {
+    figure.sheet.box.replaceWith(ready.box);
+    offstage.append(figure.sheet.box);
+    [figure.sheet, figure.spare] = [ready, figure.sheet];
+    figure.sheet.box.hidden = false;
+    return;
+  }
+  if (figure.sheet.token === token) return;
+  await drawPlot(figure, figure.sheet, common, frame, key);
+  figure.sheet.token = token;
+}
+
+/** While nothing else happens, draw the step that comes next out of sight: a key press then only swaps it in. */
+function drawAhead() {
+  clearTimeout(aheadTimer);
+  aheadTimer = setTimeout(async () => {
+    const step = state.step + state.direction;
+    for (const name of visibleViews()) {
+      if (drawing || drawAgain || isBusy() || step < 0 || step >= stepCount(state.lane)) return;
+      await drawSpare(boxes.get(name), step);
+      await new Promise((go) => setTimeout(go, 0));
+    }
+  }, 20);
+}
+
+async function drawSpare(figure, step) {
+  const key = viewKey(state.lane, figure.name);
+  const common = commons.get(key);
+  const frame = frames.get(key + '|' + step);
+  if (!plotly || !common || !frame || common.kind === 'table') return;
+  const token = tokenOf(figure, step);
+  if (figure.spare && figure.spare.token === token) return;
+  if (!figure.spare) {
+    figure.spare = makeSheet();
+    offstage.append(figure.spare.box);
+  }
+  const sheet = figure.spare;
+  await drawPlot(figure, sheet, common, frame, key);
+  sheet.token = token;
+}
+
+function refused(figure, key) {
+  const sentence = refusals.get(key) || plotlyProblem;
+  figure.drawn = null;
+  figure.box.classList.toggle('waiting', !sentence);
+  if (!sentence) {
+    if (figure.sheet.box.hidden && figure.table.hidden) showNote(figure, 'Drawing \u2026');
+    return false;
+  }
+  figure.sheet.box.hidden = figure.table.hidden = true;
+  showNote(figure, sentence);
+  return true;
+}
+
+/** Draws once the events that wait have been handled: a held-down key must not queue drawings. */
+function scheduleDraw() {
+  drawAgain = true;
+  if (drawing || drawTimer !== null) return;
+  drawTimer = setTimeout(drawNow, 0);
+}
+
+async function drawNow() {
+  drawTimer = null;
+  drawing = true;
+  try {
+    while (drawAgain) {
+      drawAgain = false;
+      await drawStep();
+    }
+  } finally {
+    drawing = false;
+  }
+  drawAhead();
+}
+
+async function drawStep() {
+  const { run, lane, step, theme } = state;
+  if (!laneViews.has(lane)) return;
+  let all = true;
+  for (const name of visibleViews()) {
+    if (!(await drawView(boxes.get(name)))) all = false;
+    if (state.step !== step || state.lane !== lane) return; // overtaken: the next round draws the newer step
+  }
+  const same = state.run === run && state.lane === lane && state.step === step && state.theme === theme;
+  if (all && same && stepCount(lane)) root.dataset.drawnStep = step;
+}
+
+// Hover links and pins: the node id is the same in the stream, the figures and the tables.
+
+function hover(node) {
+  if (state.hover === node) return;
+  state.hover = node;
+  showLinks();
+}
+
+function pin(node) {
+  state.pin = node === null || state.pin === node ? null : node;
+  showLinks();
+}
+
+function showLinks() {
+  const node = state.hover === null ? state.pin : state.hover;
+  for (const marked of root.querySelectorAll('.linked')) marked.classList.remove('linked');
+  const view = laneViews.get(state.lane);
+  const capsule = view && view.capsules.get(state.step);
+  if (node !== null && capsule) {
+    for (const token of capsule.children) if (token.dataset.node === node) token.classList.add('linked');
+  }
+  for (const figure of boxes.values()) {
+    if (node !== null) for (const cell of figure.rows.get(node) || []) cell.classList.add('linked');
+    ring(figure);
+  }
+}
+
+/** A ring around the linked node, laid over the figure: no redraw. */
+function ring(figure) {
+  const node = state.hover === null ? state.pin : state.hover;
+  const { box, plot, overlay } = figure.sheet;
+  overlay.replaceChildren();
+  if (node === null || box.hidden || !plot._fullLayout) return;
+  const { xaxis, yaxis } = plot._fullLayout;
+  if (!xaxis || !yaxis) return;
+  for (const [x, y] of placesOf(plot.data || [], node)) {
+    const mark = el('i', 'dx-ring' + (node === state.pin ? ' pinned' : ''));
+    mark.style.left = xaxis._offset + xaxis.d2p(x) + 'px';
+    mark.style.top = yaxis._offset + yaxis.d2p(y) + 'px';
+    overlay.append(mark);
+  }
+}
+
+function* placesOf(traces, node) {
+  const first = (entry) => String(Array.isArray(entry) ? entry[0] : entry);
+  for (const trace of traces) {
+    const custom = trace.customdata;
+    if (!Array.isArray(custom)) continue;
+    for (let i = 0; i < custom.length; i += 1) {
+      if (trace.type !== 'heatmap') {
+        if (first(custom[i]) === node) yield [trace.x[i], trace.y[i]];
+        continue;
+      }
+      for (let j = 0; j < custom[i].length; j += 1) {
+        if (first(custom[i][j]) === node) yield [trace.x ? trace.x[j] : j, trace.y ? trace.y[i] : i];
+      }
+    }
+  }
+}
+
+function afterZoom(figure) {
+  ring(figure);
+  if (figure.cursor) placeCursor(figure);
+}

@@ -1,0 +1,167 @@
+// One row a lane: who it is, its tokens in capsules (one capsule is one pass of the target), three numbers.
+
+function makeLane(lane) {
+  const row = set(el('article', 'dx-lane'), { 'data-lane': lane.id, 'data-method': lane.method });
+  const who = el('div', 'dx-who');
+  const name = button('dx-name', null, () => selectLane(lane.id), lane.title);
+  const what = el('div', 'dx-what');
+  const badge = el('div', 'dx-badge');
+  who.append(name, what, badge);
+  const stream = set(el('div', 'dx-stream'), {
+    tabindex: 0, role: 'group', 'aria-label': 'Output of ' + lane.title + ', one group a step', dir: 'ltr',
+  });
+  const nums = el('dl', 'dx-nums');
+  const numbers = ['tokens/pass', 'speed-up', 'lane clock'].map((label) => addNumber(nums, label));
+  const bar = set(el('div', 'dx-track'), { 'aria-hidden': 'true' });
+  const track = el('div');
+  bar.append(track);
+  row.append(who, stream, nums, bar);
+  row.addEventListener('click', (event) => laneClicked(event, lane.id));
+  const capsules = new Map();
+  return { id: lane.id, row, name, what, badge, stream, numbers, track, capsules, drawn: 0, ends: [], lane };
+}
+
+function addNumber(nums, label) {
+  const cell = el('div');
+  const value = el('dd', '', '\u2013');
+  cell.append(value, el('dt', '', label));
+  nums.append(cell);
+  return value;
+}
+
+function laneClicked(event, id) {
+  const token = event.target.closest('.dx-t');
+  const capsule = event.target.closest('.dx-step');
+  if (!capsule) {
+    if (!event.target.closest('button')) selectLane(id);
+    return;
+  }
+  const step = Number(capsule.dataset.step);
+  const node = token && token.dataset.node !== undefined ? token.dataset.node : null;
+  const wasHere = state.lane === id && state.step === step;
+  showStep(id, step);
+  if (wasHere && node !== null) pin(node);
+}
+
+function makeToken(text, source, tokenId, node) {
+  const token = el('span', 'dx-t', readable(text));
+  token.classList.add(source === 'draft' ? 'draft' : 'own');
+  if (isSpace(text)) token.classList.add('ws');
+  if (text === '') token.classList.add('part');
+  const origin = source === 'draft' ? 'accepted draft' : source === 'prefill' ? 'from prefill' : "target's own token";
+  const what = text === '' ? 'bytes of a character that a later token completes' : JSON.stringify(text);
+  token.title = what + ' \u00b7 ' + origin + ' \u00b7 id ' + tokenId;
+  // In pictures the target's own token has this id, since no draft node stands for it.
+  if (source !== 'prefill') token.dataset.node = node === null || node === undefined ? 'next' : node;
+  return token;
+}
+
+function makeCapsule(step, tokens) {
+  const capsule = el('span', 'dx-step');
+  capsule.dataset.step = step;
+  for (const [text, source, id, node] of tokens) capsule.append(makeToken(text, source, id, node));
+  if (!tokens.length) capsule.append(set(el('span', 'dx-t own none', '\u2205'), { title: 'this step added nothing' }));
+  return capsule;
+}
+
+function addSteps(view, lane) {
+  if (lane.first && !view.stream.firstChild) {
+    const first = makeCapsule('prefill', [[lane.first[0], 'prefill', lane.first[1], null]]);
+    first.classList.add('prefill');
+    first.dataset.step = 0;
+    view.stream.append(first);
+  }
+  const fresh = document.createDocumentFragment();
+  const ticks = document.createDocumentFragment();
+  for (; view.drawn < lane.steps.length; view.drawn += 1) {
+    const step = lane.steps[view.drawn];
+    const capsule = makeCapsule(view.drawn, step.t);
+    view.capsules.set(view.drawn, capsule);
+    fresh.append(el('wbr'), capsule); // lines break between capsules
+    const tick = el('i', step.t.length > 1 ? 'more' : '');
+    tick.style.flexGrow = step.t.length;
+    ticks.append(tick);
+    const before = view.ends.length ? view.ends[view.ends.length - 1] : lane.first ? 1 : 0;
+    view.ends.push(before + step.t.length);
+  }
+  view.stream.append(fresh);
+  view.track.append(ticks);
+}
+
+function updateLane(view, lane, maxTokens) {
+  view.lane = lane;
+  addSteps(view, lane);
+  write(view.name, lane.title);
+  write(view.what, lane.subtitle || '');
+  set(view.badge, { 'data-kind': lane.badge ? lane.badge.kind : null });
+  write(view.badge, lane.badge ? lane.badge.text : '');
+  set(view.row, { 'data-lane-state': lane.state });
+  const counters = lane.counters || {};
+  write(view.numbers[0], number(counters.per_pass, 2));
+  write(view.numbers[1], counters.speedup == null ? '\u2013' : number(counters.speedup, 2) + '\u00d7');
+  write(view.numbers[2], seconds(counters.clock_ms));
+  view.numbers[0].parentNode.title = (counters.tokens || 0) + ' tokens, ' + (counters.passes || 0) +
+    ' passes of the target after prefill';
+  view.numbers[1].parentNode.title = "against the autoregressive lane's time, on each lane's own clock";
+  const done = view.ends.length ? view.ends[view.ends.length - 1] : 0;
+  view.track.style.setProperty('--share', Math.min(1, maxTokens ? done / maxTokens : 0));
+  set(view.name, { title: (counters.tokens || 0) + ' tokens' });
+}
+
+/** Which step of a lane holds the output token at a position. */
+function stepAt(view, position) {
+  let low = 0;
+  let high = view.ends.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (view.ends[middle] > position) high = middle;
+    else low = middle + 1;
+  }
+  return Math.max(0, low);
+}
+
+function startOf(view, step) {
+  return step > 0 ? view.ends[step - 1] : view.lane.first ? 1 : 0;
+}
+
+const LINE = 27; // pixels; the style sheet has the same line height
+
+/** Scroll by whole lines, so that no line is ever cut. */
+function keepInSight(stream, capsule) {
+  const first = Math.floor((capsule.offsetTop - stream.offsetTop) / LINE);
+  const last = Math.floor((capsule.offsetTop - stream.offsetTop + capsule.offsetHeight - 8) / LINE);
+  const lines = Math.max(1, Math.floor(stream.clientHeight / LINE));
+  const top = Math.round(stream.scrollTop / LINE);
+  if (first < top) stream.scrollTop = first * LINE;
+  else if (last >= top + lines) stream.scrollTop = Math.min(first, last - lines + 1) * LINE;
+}
+
+/** The current step gets a ring; the same place of the text is hinted at in the other lanes. */
+function markLanes() {
+  const chosen = laneViews.get(state.lane);
+  if (!chosen) return;
+  const position = chosen.ends.length ? startOf(chosen, state.step) : 0;
+  for (const view of laneViews.values()) {
+    const isChosen = view === chosen;
+    const step = isChosen ? state.step : stepAt(view, position);
+    const capsule = view.capsules.get(step) || null;
+    if (view.marked && view.marked !== capsule) view.marked.classList.remove('now', 'here');
+    if (capsule) {
+      capsule.classList.toggle('now', isChosen);
+      capsule.classList.toggle('here', !isChosen && !state.follow);
+    }
+    view.marked = capsule;
+    if (view.chosen !== isChosen) {
+      view.chosen = isChosen;
+      view.row.classList.toggle('chosen', isChosen);
+      set(view.name, { 'aria-pressed': isChosen ? 'true' : 'false' });
+    }
+  }
+}
+
+function scrollLanes() {
+  for (const view of laneViews.values()) {
+    if (state.follow && isBusy()) keepInSight(view.stream, view.stream.lastElementChild || view.stream);
+    else if (view.marked) keepInSight(view.stream, view.marked);
+  }
+}

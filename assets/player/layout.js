@@ -1,0 +1,182 @@
+// What stands where, and the words around the pictures: headings, status line, panels, tabs.
+
+function build() {
+  const heading = el('div', 'dx-heading');
+  parts.title = el('h2', '', 'Side by side');
+  parts.hint = el('span', 'dx-hint');
+  parts.status = set(el('div', 'dx-status'), { role: 'status' });
+  parts.actions = el('div', 'dx-actions');
+  parts.whole = button('dx-text', null, toggleWhole, 'whole text');
+  parts.download = button('dx-text', null, download, 'download');
+  parts.download.title = 'The whole comparison as one JSON file';
+  set(parts.whole, { 'aria-pressed': 'false', title: 'Show all lines of each output' });
+  parts.actions.append(parts.whole, parts.download);
+  heading.append(parts.title, parts.hint, parts.actions);
+  parts.lanes = el('div', 'dx-lanes');
+  parts.inspect = buildInspect();
+  root.classList.add('dx');
+  element.replaceChildren(parts.status, heading, parts.lanes, parts.inspect, buildOverviews(), makeDeck(), offstage);
+}
+
+function buildInspect() {
+  const section = el('section', 'dx-inspect');
+  const heading = el('div', 'dx-heading');
+  parts.stepTitle = el('h2', '', '');
+  heading.append(parts.stepTitle, el('span', 'dx-hint', 'hover a token to find it in every view, click to pin it'));
+  parts.say = set(el('p', 'dx-say'), { 'data-narration': true, 'aria-live': 'polite' });
+  parts.panels = el('div', 'dx-panels');
+  parts.mainPanel = el('div', 'dx-card');
+  parts.mainTitle = el('h3', '', '');
+  parts.mainBody = el('div');
+  parts.mainPanel.append(parts.mainTitle, parts.mainBody);
+  parts.sidePanel = el('div', 'dx-card');
+  parts.tabs = set(el('div', 'dx-tabs'), { role: 'tablist', 'aria-label': 'Views of this method' });
+  parts.sideBody = el('div');
+  parts.sidePanel.append(parts.tabs, parts.sideBody);
+  parts.panels.append(parts.mainPanel, parts.sidePanel);
+  section.append(heading, parts.say, parts.panels);
+  return section;
+}
+
+function buildOverviews() {
+  const section = el('section', 'dx-overviews');
+  const cards = [
+    ['timeline', 'Where the time goes', "each lane's own clock; a pass over a wide tree takes longer, so fewer passes need not be faster; click a span for its step", []],
+    ['race', 'The race', 'tokens of output; a steeper line is ahead', [['passes', 'over target passes'], ['ms', 'over milliseconds']]],
+  ];
+  for (const [name, title, hint, axes] of cards) {
+    const column = el('div');
+    const heading = el('div', 'dx-heading');
+    heading.append(el('h2', '', title), el('span', 'dx-hint', hint));
+    const card = el('div', 'dx-card');
+    const figure = makeOverview(name);
+    if (axes.length) card.append(buildAxes(figure, axes));
+    card.append(figure.box);
+    column.append(heading, card);
+    section.append(column);
+  }
+  return section;
+}
+
+function buildAxes(figure, axes) {
+  const group = set(el('div', 'dx-tabs'), { role: 'group', 'aria-label': 'Horizontal axis' });
+  const choices = axes.map(([axis, label]) => [axis, button('dx-tab', null, () => choose(axis), label)]);
+  const choose = (axis) => {
+    figure.axis = axis;
+    for (const [name, made] of choices) set(made, { 'aria-pressed': name === axis ? 'true' : 'false' });
+    drawOverviews();
+  };
+  for (const [, made] of choices) group.append(made);
+  choose(axes[0][0]);
+  return group;
+}
+
+function toggleWhole() {
+  const on = parts.lanes.classList.toggle('whole');
+  set(parts.whole, { 'aria-pressed': on ? 'true' : 'false' });
+  scrollLanes();
+}
+
+async function download() {
+  parts.download.disabled = true;
+  const answer = await ask('recording', { run: state.run });
+  parts.download.disabled = false;
+  if (!answer.ok) return showStatus(state.state, answer.error, null);
+  const link = set(el('a'), { href: URL.createObjectURL(new Blob([answer.text], { type: 'application/json' })), download: answer.name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+/** Panels and tabs of the selected lane. Boxes are kept: a figure that is drawn again keeps its zoom. */
+function layOutViews() {
+  const [main, ...others] = viewsOf(state.lane);
+  const key = [main, ...others].join('|');
+  const lane = laneViews.get(state.lane);
+  parts.panels.hidden = !main;
+  parts.sidePanel.hidden = !others.length;
+  parts.panels.classList.toggle('single', !others.length);
+  if (parts.laidOut !== key) {
+    parts.laidOut = key;
+    for (const name of [main, ...others]) if (name && !boxes.has(name)) boxes.set(name, makeFigure(name));
+    parts.mainBody.replaceChildren(...(main ? [boxes.get(main).box] : []));
+    parts.sideBody.replaceChildren(...others.map((name) => boxes.get(name).box));
+    parts.tabs.replaceChildren(...others.map((name) => makeTab(name)));
+    if (main) boxes.get(main).box.hidden = false;
+  }
+  if (main) sharePanels();
+  const shown = visibleViews();
+  for (const name of others) {
+    const open = shown.includes(name);
+    const figure = boxes.get(name);
+    figure.box.hidden = !open;
+    set(figure.tab, { 'aria-selected': open ? 'true' : 'false' });
+  }
+  for (const name of shown) set(boxes.get(name).scroller, { 'aria-label': titleOf(name) + (lane ? ', ' + lane.lane.title : '') });
+  showTitles();
+}
+
+/** The wide panel is as wide as its widest picture wants, in three sizes, so that it seldom changes. */
+function sharePanels() {
+  const want = widest.get(viewKey(state.lane, viewsOf(state.lane)[0])) || 0;
+  parts.panels.dataset.share = !want || want > 640 ? 'wide' : want > 430 ? 'even' : 'slim';
+}
+
+function titleOf(name) {
+  const common = commons.get(viewKey(state.lane, name));
+  return (common && common.title) || name[0].toUpperCase() + name.slice(1);
+}
+
+function showTitles() {
+  const [main, ...others] = viewsOf(state.lane);
+  if (main) write(parts.mainTitle, titleOf(main));
+  for (const name of others) if (boxes.get(name).tab) write(boxes.get(name).tab, titleOf(name));
+}
+
+function makeTab(name) {
+  const figure = boxes.get(name);
+  const id = 'dx-view-' + name;
+  set(figure.box, { id, role: 'tabpanel' });
+  figure.tab = set(button('dx-tab', null, () => openTab(name), titleOf(name)), { role: 'tab', 'aria-controls': id, 'data-tab': name });
+  return figure.tab;
+}
+
+function openTab(name) {
+  chosenTab.set(state.lane, name);
+  layOutViews();
+  scheduleDraw();
+  fetchAhead();
+}
+
+/** One line that is always there, so that nothing below it moves when a state ends. */
+function showStatus(name, message, progress) {
+  const shown = state.value;
+  const words = [];
+  if (message) words.push(message);
+  else if (name === 'recorded' && shown && isExample(shown)) words.push('run on ' + shown.model + '; press Run for your own');
+  else if (shown) words.push(...[shown.settings, shown.model].filter(Boolean));
+  else words.push('No example is at hand; type a prompt and press Run.');
+  set(parts.status, { 'data-kind': name });
+  const items = [el('span', 'dx-state', name === 'recorded' && shown && isExample(shown) ? 'recorded example' : STATE_WORDS[name] || name)];
+  if (!message && shown && !(name === 'recorded' && isExample(shown))) items.push(set(el('q', 'dx-prompt', oneLine(shown.prompt)), { title: shown.prompt.slice(0, 2000), dir: 'auto' }));
+  items.push(el('span', 'dx-message', words.join(' \u00b7 ')));
+  if (BUSY.has(name)) {
+    items.push(set(el('progress', 'dx-progress'), { 'aria-label': 'Progress', max: 1, value: typeof progress === 'number' ? progress : null }));
+  }
+  parts.status.replaceChildren(...items);
+}
+
+function isExample(value) {
+  return value.run === 'example';
+}
+
+function oneLine(text) {
+  return text.slice(0, 300).replace(/[\s\u0000-\u001f\u202a-\u202e\u2066-\u2069]+/g, ' ');
+}
+
+function showHeading(value) {
+  const kinds = value.lanes.map((lane) => lane.badge && lane.badge.kind);
+  const same = kinds.includes('baseline') && kinds.every((kind) => kind === 'baseline' || kind === 'equal');
+  write(parts.title, same ? 'Same prompt, same model, same answer' : 'Same prompt, same model');
+  write(parts.hint, 'one capsule is one pass of the target; accepted drafts are underlined');
+  parts.download.hidden = isBusy() || !value.lanes.length;
+}

@@ -1,0 +1,103 @@
+"""What a view is: a description that says which steps it shows and how to build their pictures.
+
+A view of kind "plotly" builds `{data, layout, alt, min_width}` per step, a "table" `{caption, rows, alt}`;
+docs/design/reel.md is the contract with the player.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from explorer.events import LaneHeader
+from explorer.figures.theme import Theme
+from explorer.payloads import EaglePayload, LookaheadPayload, MedusaPayload
+from explorer.runs import Run
+from explorer.trace import Step
+
+Json = dict[str, Any]
+Known = TypeVar("Known", MedusaPayload, EaglePayload, LookaheadPayload)
+
+NEXT = "next"
+"""Id of the target's own token in pictures; drafted nodes have their numbers."""
+
+CONFIG: Mapping[str, Any] = {"displayModeBar": False, "responsive": True, "doubleClick": False}
+
+
+def no_layout(theme: Theme) -> Json:
+    """For tables."""
+    return {}
+
+
+def no_columns(header: LaneHeader, steps: Sequence[Step]) -> list[str]:
+    """For pictures."""
+    return []
+
+
+@dataclass(frozen=True)
+class View:
+    """A picture or table of one step."""
+
+    name: str
+    title: str
+    label: str
+    """What the picture shows, in a sentence."""
+    kind: Literal["plotly", "table"]
+    applies: Callable[[Step], bool]
+    build: Callable[[LaneHeader, Step, Theme], Json]
+    layout: Callable[[Theme], Json] = no_layout
+    """The part of the layout that all steps share."""
+    columns: Callable[[LaneHeader, Sequence[Step]], list[str]] = no_columns
+    legend: tuple[str, ...] = ()
+    """Roles to explain under the picture."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A picture of the whole comparison."""
+
+    name: str
+    title: str
+    label: str
+    axes: tuple[str, ...]
+    """What the horizontal axis may be; the first is the default."""
+    build: Callable[[Run, Theme, str], Json]
+    """Gives {data, layout, cursor, alt, min_width}."""
+
+
+def payload_as(step: Step, model: type[Known]) -> Known | None:
+    """The step's payload with types; None where it has none, or one of another kind, or one that cannot be read."""
+    if step.payload is None or step.payload.get("kind") != model.model_fields["kind"].default:
+        return None
+    try:
+        return model.model_validate(step.payload)
+    except ValidationError:
+        return None
+
+
+def payload_known(step: Step) -> bool:
+    """Does a view here show the step's payload?"""
+    return bool(payload_as(step, MedusaPayload) or payload_as(step, EaglePayload) or payload_as(step, LookaheadPayload))
+
+
+def drafts_committed(step: Step) -> int:
+    """How many accepted drafts reached the output (the end of the output may cut some off)."""
+    return min(len(step.accepted), len(step.committed))
+
+
+def next_committed(step: Step) -> bool:
+    """Did the target's own token reach the output?"""
+    return len(step.committed) > len(step.accepted)
+
+
+def path_end(step: Step) -> int:
+    """Id of the node after which the target's own token stands."""
+    return step.accepted[-1] if step.accepted else 0
+
+
+def step_name(step: Step) -> str:
+    """As the page counts: from one."""
+    return f"step {step.index + 1}"

@@ -1,0 +1,108 @@
+"""The race: tokens of every lane over target passes (the machine does not matter) or over milliseconds."""
+
+from __future__ import annotations
+
+from explorer.figures.base import Json, Overview
+from explorer.figures.labels import drawn_token, plural
+from explorer.figures.theme import Theme, axis, base_layout
+from explorer.figures.timeline import cursor_of
+from explorer.runs import LaneRecord, Run
+
+TITLES = {"passes": "target passes after the prefill", "ms": "lane clock, ms"}
+UNITS = {"passes": "passes", "ms": "ms"}
+
+
+def points_of(record: LaneRecord, horizontal: str) -> tuple[list[float], list[int]]:
+    """Where and how many: the prefill's token first, then after each step."""
+    if not record.tokens:
+        return [], []
+    start = max((span.start_ms + span.duration_ms for span in record.prefill), default=0.0)
+    xs = [0.0 if horizontal == "passes" else round(start, 3)]
+    ys = [1]
+    steps = list(record.steps)
+    for place, (step, (_, end)) in enumerate(zip(steps, cursor_of(record), strict=False), start=1):
+        xs.append(place if horizontal == "passes" else end)
+        ys.append(ys[-1] + len(step.committed))
+    return xs, ys
+
+
+def build(run: Run, theme: Theme, horizontal: str) -> Json:
+    """One step line a lane."""
+    records = list(run.lanes.values())
+    data = [_trace(record, place, horizontal, theme) for place, record in enumerate(records)]
+    data.append(_ends(records, horizontal, theme))
+    layout = base_layout(theme) | {
+        "height": 330,
+        "showlegend": True,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.0,
+            "yanchor": "bottom",
+            "itemclick": False,
+            "itemdoubleclick": False,
+            "font": {"size": 12, "color": theme.ink},
+        },
+        "margin": {"l": 48, "r": 12, "t": 30, "b": 44},
+        "xaxis": axis(theme, TITLES[horizontal], rangemode="tozero", tickformat=",d"),
+        "yaxis": axis(theme, "output tokens", rangemode="tozero"),
+    }
+    if horizontal == "passes":
+        cursor = {r.header.lane: [[float(i), float(i + 1)] for i in range(len(r.steps))] for r in records}
+    else:
+        cursor = {r.header.lane: cursor_of(r) for r in records}
+    return {"data": data, "layout": layout, "cursor": cursor, "alt": describe(records, horizontal), "min_width": 320}
+
+
+def _trace(record: LaneRecord, place: int, horizontal: str, theme: Theme) -> Json:
+    colour, dash = theme.lanes[place % len(theme.lanes)]
+    xs, ys = points_of(record, horizontal)
+    lane = record.header.lane
+    name = drawn_token(record.header.title, 22).replace("␣", " ")
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": xs,
+        "y": ys,
+        "line": {"shape": "hv", "color": colour, "dash": dash, "width": 2.2},
+        "customdata": [[at - 1 if at else None, lane] for at in range(len(xs))],
+        "hovertemplate": f"<b>{name}</b><br>%{{y}} tokens after %{{x}} {UNITS[horizontal]}<extra></extra>",
+    }
+
+
+def _ends(records: list[LaneRecord], horizontal: str, theme: Theme) -> Json:
+    """A dot where each lane stands now, or stopped."""
+    ends = [(place, *points_of(record, horizontal)) for place, record in enumerate(records)]
+    ends = [(place, xs, ys) for place, xs, ys in ends if xs]
+    colours = [theme.lanes[place % len(theme.lanes)][0] for place, _, _ in ends]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [xs[-1] for _, xs, _ in ends],
+        "y": [ys[-1] for _, _, ys in ends],
+        "marker": {"size": 8, "color": colours},
+        "cliponaxis": False,
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }
+
+
+def describe(records: list[LaneRecord], horizontal: str) -> str:
+    """The picture in words."""
+    parts = []
+    for record in records:
+        xs, ys = points_of(record, horizontal)
+        if xs:
+            reach = f"{xs[-1]:,.0f} {UNITS[horizontal]}"
+            parts.append(f"{record.header.title} {plural(ys[-1], 'token')} after {reach}")
+    return f"Race: {'; '.join(parts)}." if parts else "No lane has run yet."
+
+
+RACE = Overview(
+    name="race",
+    title="The race",
+    label="Output tokens of every lane over target passes or over its own clock.",
+    axes=("passes", "ms"),
+    build=build,
+)

@@ -1,0 +1,205 @@
+"""The reel: the light value that streams to the player, grown from events. docs/design/reel.md is the contract.
+
+Lists only grow at their ends, so that what travels per step is that step. Figures are not in here: the player
+asks for them (explorer/figures/serve.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from explorer.events import Ended, Event, LaneEnded, LaneHeader, Prefilled, Started, Stepped
+from explorer.figures import FIGURES
+from explorer.figures.labels import plural
+from explorer.metrics import TIE_MARGIN, drafts_kept, step_ms
+from explorer.narrate import narrate
+from explorer.runs import LaneRecord, Run
+from explorer.trace import LosslessCheck, ModelInfo, OutputToken, Step
+
+SCHEMA = 1
+BASELINE = "autoregressive"
+"""The method whose lane the others are measured against."""
+
+
+@dataclass
+class _Lane:
+    """What is kept of a lane between two values."""
+
+    record: LaneRecord
+    first: list[Any] | None = None
+    state: str = "waiting"
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    views: list[str] = field(default_factory=list)
+    clock_ms: float = 0.0
+    decode_ms: float = 0.0
+    step_tokens: int = 0
+
+    @property
+    def ms_per_token(self) -> float | None:
+        """Decode milliseconds per token that steps committed; None before the first."""
+        return self.decode_ms / self.step_tokens if self.step_tokens and self.decode_ms > 0 else None
+
+
+class Reel:
+    """Folds events into the run and into the light value."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._lanes: dict[str, _Lane] = {}
+
+    def apply(self, event: Event) -> None:
+        """Fold one event in, into the run too."""
+        self._run.apply(event)
+        match event:
+            case Started():
+                self._lanes = {lane: _Lane(record) for lane, record in self._run.lanes.items()}
+            case Prefilled():
+                lane = self._lanes[event.lane]
+                lane.state, lane.first = "running", [event.token.text, event.token.id]
+                lane.clock_ms = max((span.start_ms + span.duration_ms for span in event.spans), default=0.0)
+            case Stepped():
+                _add_step(self._lanes[event.lane], event.step, event.tokens)
+            case LaneEnded():
+                reason = event.trace.stop_reason
+                state = {"cancelled": "cancelled", "error": "error"}.get(reason, "done")
+                self._lanes[event.trace.lane].state = state
+            case Ended():
+                for lane in self._lanes.values():
+                    if lane.state in ("waiting", "running"):
+                        lane.state = "error" if event.state == "error" else "cancelled"
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The value now: a new dict with new lists, so that two values can be compared."""
+        run = self._run
+        return {
+            "schema": SCHEMA,
+            "run": run.id,
+            "state": run.state,
+            "message": run.message,
+            "progress": self._progress(),
+            "prompt": run.prompt,
+            "model": self._model_line(),
+            "settings": run.settings,
+            "max_tokens": run.max_new_tokens,
+            "lanes": [self._lane_value(lane) for lane in self._lanes.values()],
+        }
+
+    def _lane_value(self, lane: _Lane) -> dict[str, Any]:
+        header = lane.record.header
+        return {
+            "id": header.lane,
+            "method": header.method,
+            "title": header.title,
+            "subtitle": header.subtitle,
+            "state": lane.state,
+            "badge": badge(header, lane.state, self._run.lossless.get(header.lane), len(lane.record.tokens)),
+            "counters": self._counters(lane),
+            "views": list(lane.views),
+            "first": lane.first,
+            "prefill_ms": round(sum(span.duration_ms for span in lane.record.prefill), 3),
+            "steps": list(lane.steps),
+        }
+
+    def _counters(self, lane: _Lane) -> dict[str, Any]:
+        passes = len(lane.steps)
+        return {
+            "tokens": lane.step_tokens + (lane.first is not None),
+            "passes": passes,
+            "per_pass": round(lane.step_tokens / passes, 4) if passes else 0.0,
+            "clock_ms": round(lane.clock_ms, 3),
+            "speedup": self._speedup(lane),
+        }
+
+    def _speedup(self, lane: _Lane) -> float | None:
+        """Decode time per token of the baseline lane over this lane's, on what both have done so far."""
+        reference = next((other for other in self._lanes.values() if other.record.header.method == BASELINE), None)
+        slow, fast = reference.ms_per_token if reference else None, lane.ms_per_token
+        return round(slow / fast, 4) if slow and fast else None
+
+    def _progress(self) -> float | None:
+        """Share of the preparation, then of the tokens; a lane that has ended counts as whole."""
+        run = self._run
+        if run.state == "preparing":
+            return run.fraction
+        if run.state != "running" or not self._lanes or not run.max_new_tokens:
+            return None
+        shares = [
+            1.0 if lane.state not in ("waiting", "running") else len(lane.record.tokens) / run.max_new_tokens
+            for lane in self._lanes.values()
+        ]
+        return round(min(sum(shares) / len(shares), 1.0), 4)
+
+    def _model_line(self) -> str:
+        lane = next(iter(self._lanes.values()), None)
+        return model_line(lane.record.header.model) if lane else ""
+
+
+def _add_step(lane: _Lane, step: Step, tokens: tuple[OutputToken, ...]) -> None:
+    """Append a light step, and the views that it is the first to have."""
+    lane.clock_ms = max((span.start_ms + span.duration_ms for span in step.spans), default=lane.clock_ms)
+    lane.decode_ms += step_ms(step)
+    lane.step_tokens += len(step.committed)
+    lane.steps.append(light_step(lane.record.header, step, tokens, lane.clock_ms))
+    lane.views += [view.name for view in FIGURES if view.name not in lane.views and view.applies(step)]
+
+
+def light_step(header: LaneHeader, step: Step, tokens: tuple[OutputToken, ...], clock_ms: float) -> dict[str, Any]:
+    """What the player shows of a step before any figure has been fetched."""
+    drafts = drafts_kept(step)
+    nodes: list[int | None] = [*step.accepted[:drafts], *([None] * (len(tokens) - drafts))]
+    return {
+        "t": [[token.text, token.source, token.id, node] for token, node in zip(tokens, nodes, strict=False)],
+        "ms": round(clock_ms, 3),
+        "d": len(step.nodes) - 1,
+        "a": drafts,
+        "say": narrate(header, step),
+    }
+
+
+def badge(header: LaneHeader, state: str, check: LosslessCheck | None, tokens: int) -> dict[str, str]:
+    """Does the lane's output equal the baseline's? In a word for the player and in words for people."""
+    if header.method == BASELINE and check is None:
+        return {"kind": "baseline", "text": "baseline"}
+    if check is None:
+        if not header.lossless:
+            return {"kind": "lossy", "text": "may differ from autoregressive by design"}
+        return {"kind": "pending", "text": _uncompared(header, state)}
+    if check.equal:
+        so_far = " so far" if state in ("cancelled", "error") else ""
+        return {"kind": "equal", "text": f"same {plural(tokens, 'token')}{so_far}"}
+    where = f"from token {(check.first_difference or 0) + 1} on"
+    margin = "" if check.margin is None else f", logit margin {check.margin:.2g}"
+    if not header.lossless:
+        return {"kind": "lossy", "text": f"differs {where}, as this rule may{margin}"}
+    if check.margin is not None and check.margin < TIE_MARGIN:
+        return {"kind": "tie", "text": f"a rounding tie: differs {where}{margin}"}
+    return {"kind": "differs", "text": f"differs {where}{margin}"}
+
+
+def _uncompared(header: LaneHeader, state: str) -> str:
+    """Why there is no verdict (yet)."""
+    if state in ("waiting", "running"):
+        return "compared when it has ended"
+    if header.params.get("temperature"):
+        return "sampled: equal in distribution, not token by token"
+    return "not compared"
+
+
+def model_line(model: ModelInfo) -> str:
+    """Which model ran where, in one line. `label` and `threads` are shown where the record has them."""
+    name = str(getattr(model, "label", None) or model.id.rsplit("/", 1)[-1])[:80]
+    device = {"cpu": "CPU", "cuda": "GPU"}.get(model.device.split(":")[0], model.device)
+    threads = getattr(model, "threads", None)
+    where = f"{device}, {plural(threads, 'thread')}" if isinstance(threads, int) and threads > 0 else device
+    return f"{name} · {model.dtype} · {where}"
+
+
+def reel_of(run: Run, events: Iterable[Event]) -> Reel:
+    """A reel with all events folded in: for recordings."""
+    reel = Reel(run)
+    for event in events:
+        reel.apply(event)
+    return reel

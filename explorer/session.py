@@ -1,0 +1,220 @@
+"""The use cases of page and command line: compare lanes on a prompt, one run at a time per device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from explorer.decode import Lane
+from explorer.errors import ExplorerError
+from explorer.events import Checked, Ended, Event, LaneEnded, LaneHeader, Queued, Started
+from explorer.methods import METHODS, catalogue
+from explorer.metrics import compare_outputs
+from explorer.queueing import DeviceQueue, StepLock
+from explorer.race import Runner, prefill_all, race
+from explorer.record import StepWriter
+from explorer.requests import CompareRequest, LanePlan, Plan, plan
+from explorer.runs import Run, RunStore, events_of
+from explorer.shelf import Shelf, ShelfSettings
+from explorer.target import TargetModel
+from explorer.trace import Comparison, DrafterInfo, Prompt, Trace
+from explorer.trace_io import read_comparison
+
+EXAMPLE_ID = "example"
+EXAMPLE_FILE = Path(__file__).resolve().parent.parent / "assets" / "examples" / "fibonacci.json"
+ACCEPTANCE_RULE = "match"
+
+
+class Studio:
+    """Models, runs and the line in front of the device. One for a process; holds no viewer's state."""
+
+    def __init__(self, settings: ShelfSettings | None = None) -> None:
+        self.shelf = Shelf(settings or ShelfSettings())
+        self.runs = RunStore()
+        self._device = DeviceQueue()
+        self._steps = StepLock()
+
+    @property
+    def model_line(self) -> str:
+        """Which model answers, for the page's head."""
+        if not self.shelf.ready:
+            return self.shelf.title
+        info = self.shelf.target.info
+        threads = getattr(info, "threads", None)
+        place = f"CPU, {threads} thread{'s' if threads != 1 else ''}" if threads else info.device
+        return f"{self.shelf.title} · {info.dtype} · {place}"
+
+    def methods(self) -> list[dict[str, Any]]:
+        """Every method described, with `available`, and `reason` where it is not."""
+        rows = []
+        for row in catalogue():
+            reason = self.shelf.missing(row["needs"])
+            rows.append({**row, "available": reason is None, "reason": reason})
+        return rows
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Other work on this machine waits here until it falls between two measured steps."""
+        return self._steps.hold()
+
+    def example(self) -> Run:
+        """The recorded comparison that ships: on screen before any model is loaded."""
+        held = self.runs.get(EXAMPLE_ID)
+        if held is not None:
+            return held
+        if not EXAMPLE_FILE.is_file():  # a page without its example still works
+            return self.runs.new(EXAMPLE_ID, recorded=True)
+        return self.open_recording(EXAMPLE_FILE, EXAMPLE_ID)
+
+    def open_recording(self, path: Path, run_id: str | None = None) -> Run:
+        """A recorded file as a run. ExplorerError where it is none."""
+        comparison = read_comparison(path)
+        run = self.runs.new(run_id, recorded=True)
+        for event in recorded_events(comparison):
+            run.apply(event)
+        return run
+
+    def compare(self, request: CompareRequest, stop: threading.Event) -> Iterator[Event]:
+        """Queue, load, prefill, race. Closing the iterator, or setting `stop`, frees the device."""
+        wanted = plan(request)
+        self._refuse_missing(wanted)
+        ticket = self._device.enter()
+        try:
+            yield from self._wait_in_line(ticket, stop.is_set)
+            yield from self.shelf.watch(stop.is_set)
+            if stop.is_set():
+                yield Ended("cancelled", "Stopped before anything was decoded.", None)
+                return
+            yield from self._run(wanted, stop.is_set)
+        finally:
+            self._device.leave(ticket)
+
+    def _refuse_missing(self, wanted: Plan) -> None:
+        for lane in wanted.lanes:
+            reason = self.shelf.missing(lane.method.needs)
+            if reason:
+                raise ExplorerError(f"{lane.method.title} cannot run: {reason}")
+
+    def _wait_in_line(self, ticket: object, stopped: Callable[[], bool]) -> Iterator[Event]:
+        told = 0
+        while (place := self._device.wait(ticket, 0.2)) > 0 and not stopped():
+            if place != told:
+                told = place
+                yield Queued(place)
+
+    def _run(self, wanted: Plan, stopped: Callable[[], bool]) -> Iterator[Event]:
+        target = self.shelf.target
+        prompt = encode_prompt(target, wanted)
+        runners = [self._runner(target, wanted, lane, prompt) for lane in wanted.lanes]
+        yield Started(tuple(runner.header for runner in runners), wanted.prompt, wanted.max_new_tokens, wanted.summary)
+        traces: dict[str, Trace] = {}
+        try:
+            shared = yield from prefill_all(
+                target, prompt.token_ids, wanted.taps, stopped=stopped, guard=self._steps.hold
+            )
+            if shared is not None:
+                for event in race(runners, shared, stopped=stopped, guard=self._steps.hold):
+                    if isinstance(event, LaneEnded):
+                        traces[event.trace.lane] = event.trace
+                    yield event
+        except ExplorerError as error:
+            for runner in runners:
+                if runner.tokens and not runner.ended:
+                    traces[runner.header.lane] = runner.trace("error", str(error))
+            yield Ended("error", str(error), _comparison(traces, wanted))
+            return
+        comparison = _comparison(traces, wanted)
+        if comparison is not None:
+            yield Checked(comparison.lossless)
+        yield Ended(*_ending(stopped()), comparison)
+
+    def _runner(self, target: TargetModel, wanted: Plan, lane: LanePlan, prompt: Prompt) -> Runner:
+        drafter = self.shelf.drafter(lane.method.needs)
+        sampling = wanted.sampling.model_dump()
+        header = LaneHeader(
+            lane=lane.id,
+            method=lane.method.name,
+            title=lane_title(lane),
+            subtitle=lane.method.subtitle(lane.params),
+            lossless=lane.method.lossless,
+            params={
+                **sampling,
+                "acceptance_rule": ACCEPTANCE_RULE,
+                "max_new_tokens": wanted.max_new_tokens,
+                **lane.params.model_dump(),
+                # again by themselves: EAGLE has a top_k of its own
+                "sampling": sampling,
+            },
+            model=target.info,
+            drafter=None if drafter is None else DrafterInfo(**vars(drafter.info)),
+        )
+        racer = Lane(
+            lane.id,
+            target,
+            lane.method,
+            lane.params,
+            sampling=wanted.sampling,
+            max_new_tokens=wanted.max_new_tokens,
+            drafter=drafter,
+        )
+        return Runner(racer, header, prompt, StepWriter(target.texts))
+
+
+def lane_title(lane: LanePlan) -> str:
+    """The method's title; a second lane of the same method is told apart by its number."""
+    number = lane.id.removeprefix(f"{lane.method.name}-")
+    return f"{lane.method.title} {number}" if number.isdecimal() else lane.method.title
+
+
+def encode_prompt(target: TargetModel, wanted: Plan) -> Prompt:
+    """The prompt as the model sees it. ExplorerError where it does not fit the context."""
+    tokenizer = target.tokenizer
+    if wanted.raw:
+        text = wanted.prompt
+    elif tokenizer.chat_template is None:
+        raise ExplorerError("This model has no chat template; send the prompt raw.")
+    else:
+        message = [{"role": "user", "content": wanted.prompt}]
+        text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+    token_ids = tokenizer(text, add_special_tokens=wanted.raw, verbose=False)["input_ids"]
+    room = target.context_tokens - wanted.max_new_tokens
+    if len(token_ids) > room:
+        raise ExplorerError(
+            f"The prompt has {len(token_ids):,} tokens; with {wanted.max_new_tokens} new tokens "
+            f"at most {room:,} fit the model's context of {target.context_tokens:,}."
+        )
+    if not token_ids:
+        raise ExplorerError("The prompt is empty for this tokenizer; type some text first.")
+    return Prompt(text=text, template_applied=not wanted.raw, token_ids=tuple(token_ids), typed=wanted.prompt)
+
+
+def recorded_events(comparison: Comparison) -> Iterator[Event]:
+    """A recorded comparison as events, with the titles of the methods that this program knows."""
+    titles = {method.name: (method.title, method.lossless) for method in METHODS}
+    return events_of(comparison, titles, _recorded_settings(comparison))
+
+
+def _recorded_settings(comparison: Comparison) -> str:
+    params = comparison.lanes[0].params
+    temperature = params.get("temperature", 0)
+    mode = f"temperature {temperature:g}" if isinstance(temperature, int | float) and temperature else "greedy"
+    template = "chat template" if comparison.lanes[0].prompt.template_applied else "raw prompt"
+    return f"{params.get('max_new_tokens', '?')} tokens · {mode} · {template} · seed {params.get('seed', 0)}"
+
+
+def _comparison(traces: dict[str, Trace], wanted: Plan) -> Comparison | None:
+    ordered = tuple(traces[lane.id] for lane in wanted.lanes if lane.id in traces)
+    if not ordered:
+        return None
+    reference = next((trace for trace in ordered if trace.method == "autoregressive"), None)
+    # two sampled outputs are equal in law only, so there is nothing to compare token for token
+    if reference is None or wanted.sampling.temperature > 0:
+        return Comparison(lanes=ordered)
+    checks = {trace.lane: compare_outputs(reference, trace) for trace in ordered if trace is not reference}
+    return Comparison(lanes=ordered, lossless=checks)
+
+
+def _ending(stopped: bool) -> tuple[str, str]:
+    return ("cancelled", "Stopped; what was decoded so far is kept.") if stopped else ("done", "")

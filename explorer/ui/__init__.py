@@ -1,0 +1,1 @@
+"""The page. Gradio is imported here and in app.py only."""
