@@ -1,0 +1,82 @@
+"""A browser session of its own, and the words in which tests drive it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WAIT_MS = 120_000
+
+
+class Viewer:
+    """A browser session of its own, and what went wrong in it."""
+
+    def __init__(self, browser: Any, server: str, **options: Any) -> None:
+        self.server = server
+        self.problems: list[str] = []
+        self.context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT_MS)
+        self.page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
+        self.page.on("console", self._console)
+        self.page.on("dialog", lambda dialog: (self.problems.append("a dialog opened"), dialog.dismiss()))
+        self.page.route("**/*", self._route)
+
+    def _console(self, message: Any) -> None:
+        if message.type == "error":
+            self.problems.append(f"console: {message.text[:300]}")
+
+    def _route(self, route: Any) -> None:
+        url = route.request.url
+        if url.startswith((self.server, "data:", "blob:")):
+            route.continue_()
+        else:
+            self.problems.append(f"request to another host: {url[:120]}")
+            route.abort()
+
+    def open(self, drawn: bool = True) -> Viewer:
+        self.page.goto(self.server)
+        self.page.wait_for_selector("#player[data-state]")
+        if drawn:
+            self.page.wait_for_selector("#player[data-drawn-step]")
+        return self
+
+    def run(self, prompt: str | None = None, until: str | None = "done") -> Viewer:
+        """Press Run, and wait for a state."""
+        if prompt is not None:
+            self.page.locator("#prompt textarea").fill(prompt)
+        before = self.data("run")
+        self.page.locator("#run").click()
+        if until is not None:
+            self.page.wait_for_function(
+                "([before, state]) => { const d = document.getElementById('player').dataset;"
+                " return d.run !== before && d.state === state; }",
+                arg=[before, until],
+            )
+        return self
+
+    def data(self, name: str) -> str | None:
+        """A data attribute of the player, by its camel-case name."""
+        return self.page.evaluate("(name) => document.getElementById('player').dataset[name] ?? null", name)
+
+    def step(self) -> int:
+        """The step on screen, once all its figures are drawn."""
+        self.page.wait_for_function(
+            "() => (({ drawnStep: drawn, step }) => drawn && drawn === step)(document.getElementById('player').dataset)"
+        )
+        return int(self.data("drawnStep") or -1)
+
+    def message(self) -> str:
+        return str(self.page.locator("#player .dx-message").inner_text())
+
+    def count(self, css: str) -> int:
+        return int(self.page.locator(css).count())
+
+    def set_tokens(self, text: str) -> None:
+        """Type into the setting; the editor stays open."""
+        if not self.page.locator("#dx-editor").is_visible():
+            self.page.locator("#edit-lanes").click()
+        self.page.get_by_label("Max new tokens").fill(text)
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.problems == []

@@ -1,0 +1,125 @@
+"""On an NVIDIA device: the same laws in float32, and bfloat16 that agrees with itself."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from explorer.errors import ExplorerError
+from explorer.events import Ended
+from explorer.load import choose_device, choose_dtype
+from explorer.requests import CompareRequest, LaneRequest
+from explorer.session import Studio
+from explorer.shelf import ShelfSettings
+from explorer.target import TAP_LAST
+from tests.lanes import ALL_NAMES, PROMPTS, SETTINGS, Bench, decode, make_toy, setting_name
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA device"),
+]
+
+
+@pytest.fixture(scope="module")
+def cuda() -> Bench:
+    """The toy on the device, in float32."""
+    return make_toy(0, device="cuda")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _exact_products() -> Any:
+    """float32 means float32: no TF32, which keeps ten bits."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def generated(bench: Bench, ids: list[int], budget: int) -> list[int]:
+    prompt = torch.tensor([ids], device="cuda")
+    output = bench.model.generate(
+        prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=budget, pad_token_id=0
+    )
+    return [int(token) for token in output[0, len(ids) :]]
+
+
+def first_difference(one: list[int], other: list[int]) -> int | None:
+    return next((place for place, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), None)
+
+
+def margin_after(bench: Bench, ids: list[int]) -> float:
+    with torch.inference_mode():
+        row = bench.model(torch.tensor([ids], device="cuda")).logits[0, -1].float()
+    best = torch.topk(row, 2).values
+    return float(best[0] - best[1])
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=setting_name)
+def test_greedy_output_is_generates(setting: tuple[str, dict[str, Any]], cuda: Bench) -> None:
+    name, params = setting
+    ids = cuda.ids(PROMPTS[SETTINGS.index(setting) % len(PROMPTS)])
+    wanted = generated(cuda, ids, 32)
+    output = decode(cuda.lane(name, params, ids=ids, budget=32))
+    place = first_difference(output, wanted)
+    assert place is None or margin_after(cuda, [*ids, *wanted[:place]]) < 1e-3
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_after_every_step_the_cache_is_a_fresh_prefill(name: str, cuda: Bench) -> None:
+    ids = cuda.ids(PROMPTS[2])
+    lane = cuda.lane(name, ids=ids, budget=10)
+    for _ in lane.turns():
+        fresh = cuda.target.prefill([*ids, *lane.output[:-1]])
+        for mine, theirs in zip(lane.cache.rows(), fresh.cache.rows(), strict=True):
+            assert mine.device.type == "cuda"
+            torch.testing.assert_close(mine, theirs, atol=5e-4, rtol=5e-4)
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_bfloat16_agrees_with_plain_decoding_up_to_a_tie(name: str) -> None:
+    half = make_toy(0, dtype=torch.bfloat16, device="cuda")
+    ids = half.ids(PROMPTS[0])
+    output = decode(half.lane(name, ids=ids, budget=24))
+    plain = decode(half.lane("autoregressive", ids=ids, budget=24))
+    place = first_difference(output, plain)
+    assert place is None or margin_after(half, [*ids, *plain[:place]]) < 0.25
+
+
+def test_cuda_agrees_with_the_cpu(cuda: Bench) -> None:
+    ids = cuda.ids(PROMPTS[1])
+    here = make_toy(0).target.prefill(ids, taps=frozenset({TAP_LAST}))
+    there = cuda.target.prefill(ids, taps=frozenset({TAP_LAST}))
+    torch.testing.assert_close(there.logits.cpu(), here.logits, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(there.taps[TAP_LAST].cpu(), here.taps[TAP_LAST], atol=1e-3, rtol=1e-3)
+
+
+def test_the_device_is_chosen_and_named(cuda: Bench) -> None:
+    assert choose_device("auto").type == "cuda"
+    assert choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
+    assert cuda.target.info.device == torch.cuda.get_device_name(0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_whole_comparison(dtype: str) -> None:
+    studio = Studio(ShelfSettings(model="toy", device="cuda", dtype=dtype))
+    for temperature in (0.0, 0.9):
+        request = CompareRequest(
+            prompt="the rain in the", lanes=[LaneRequest(method=name) for name in ALL_NAMES],
+            max_new_tokens=20, temperature=temperature, top_k=40, top_p=0.95,
+        )  # fmt: skip
+        ended = [list(studio.compare(request, threading.Event()))[-1] for _ in range(2)]
+        outputs = []
+        for event in ended:
+            assert isinstance(event, Ended)
+            assert event.comparison is not None
+            outputs.append([[token.id for token in trace.tokens] for trace in event.comparison.lanes])
+            assert all(span.duration_ms > 0 for trace in event.comparison.lanes for span in trace.steps[0].spans[:2])
+        assert outputs[0] == outputs[1]
+
+
+def test_too_little_memory_is_one_sentence(cuda: Bench) -> None:
+    with pytest.raises(ExplorerError, match="Not enough memory for a cache"):
+        cuda.target.new_cache(10**11)

@@ -1,0 +1,25 @@
+"""The tiny target and the recordings of the original implementations (tests/data/conformance/README.md)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from explorer.drafters.eagle_head import load_eagle
+from explorer.drafters.medusa_heads import load_medusa
+from explorer.load import load_target
+from tests.lanes import Bench
+from tests.methods.recordings import CONFORMANCE
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Bench:
+    """The tiny trained target that the recordings were made with, and its drafters."""
+    target = load_target(CONFORMANCE / "tiny-target", model_id="tiny", label="tiny", device="cpu", dtype="float32")
+    place = {"device": target.device, "dtype": target.dtype, "output_weight": target.output_weight}
+    drafters = {
+        "medusa": load_medusa(CONFORMANCE / "medusa-heads", **place),
+        "eagle": load_eagle(CONFORMANCE / "eagle-draft", embed_weight=target.embed_weight, **place),
+    }
+    assert target.dtype == torch.float32
+    return Bench(target._model, target, drafters)
