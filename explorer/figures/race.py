@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from explorer.figures.base import Json, Overview
 from explorer.figures.labels import drawn_token, plural
-from explorer.figures.theme import Theme, axis, base_layout
+from explorer.figures.theme import Theme, axis, base_layout, legend_above
 from explorer.figures.timeline import cursor_of
 from explorer.runs import LaneRecord, Run
 
@@ -34,15 +34,7 @@ def build(run: Run, theme: Theme, horizontal: str) -> Json:
     layout = base_layout(theme) | {
         "height": 330,
         "showlegend": True,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.0,
-            "yanchor": "bottom",
-            "itemclick": False,
-            "itemdoubleclick": False,
-            "font": {"size": 12, "color": theme.ink},
-        },
+        "legend": legend_above(theme.ink),
         "margin": {"l": 48, "r": 12, "t": 30, "b": 44},
         "xaxis": axis(theme, TITLES[horizontal], rangemode="tozero", tickformat=",d"),
         "yaxis": axis(theme, "output tokens", rangemode="tozero"),

@@ -121,6 +121,19 @@ def _dark() -> Theme:
 THEMES: Mapping[str, Theme] = MappingProxyType({"light": _light(), "dark": _dark()})
 
 
+def legend_above(color: str) -> dict[str, Any]:
+    """A legend in one row over the picture; a click on it hides nothing."""
+    return {
+        "orientation": "h",
+        "x": 0,
+        "y": 1.0,
+        "yanchor": "bottom",
+        "itemclick": False,
+        "itemdoubleclick": False,
+        "font": {"size": 12, "color": color},
+    }
+
+
 def base_layout(theme: Theme) -> dict[str, Any]:
     """What every figure shares: transparent, no template, the page's font and hover label."""
     return {

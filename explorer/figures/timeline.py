@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from explorer.figures.base import Json, Overview
 from explorer.figures.labels import drawn_token, plural
-from explorer.figures.theme import SANS, Theme, axis, base_layout
+from explorer.figures.theme import SANS, Theme, axis, base_layout, legend_above
 from explorer.runs import LaneRecord, Run
 from explorer.trace import Span, Step
 
@@ -59,16 +59,7 @@ def build(run: Run, theme: Theme, horizontal: str) -> Json:
         "barmode": "overlay",
         "bargap": 0.34,
         "showlegend": True,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.0,
-            "yanchor": "bottom",
-            "itemclick": False,
-            "itemdoubleclick": False,
-            "font": {"size": 12, "color": theme.soft},
-            "traceorder": "normal",
-        },
+        "legend": legend_above(theme.soft) | {"traceorder": "normal"},
         "margin": {"l": 8, "r": 12, "t": 30, "b": 40},
         "xaxis": axis(theme, "lane clock, ms", tickformat=",d", range=[0, end * 1.01 or 1]),
         "yaxis": axis(

@@ -16,6 +16,7 @@ from explorer.errors import ExplorerError
 from explorer.events import Ended, Event, Prefilled, Stepped
 from explorer.figures.serve import frames, overview
 from explorer.reel import Reel
+from explorer.reel import reel_of as fold
 from explorer.runs import Run
 from explorer.session import Studio, recorded_events
 from explorer.trace_io import read_comparison, to_json
@@ -170,7 +171,5 @@ def failed(reel: Reel, sentence: str) -> Json:
 
 def reel_of(run: Run) -> Json:
     """A finished run as a reel."""
-    reel = Reel(run)
-    for event in recorded_events(run.comparison) if run.comparison is not None else ():
-        reel.apply(event)
-    return dict(reel.value)
+    events = recorded_events(run.comparison) if run.comparison is not None else ()
+    return dict(fold(run, events).value)
