@@ -1,27 +1,104 @@
-"""One matrix product, laid out for few rows: the output head is the largest product of a decoding pass.
+"""Matrix products laid out for few rows: a decoding pass is little else, and reading the weights is what it waits for.
 
-Measured in docs/design/cpu-products.md. The rule depends on shapes alone, never on a timing, so that the same
-seed gives the same trace.
+On a CPU the usual layout reads the weights at a third of the memory's speed. oneDNN's own blocked layout, the one
+that `torch.compile` packs weights into, reaches it; measured in docs/design/cpu-products.md. Packing changes the
+layout alone: values stay as they are, and sums are rounded like any other order of summation.
 """
 
 from __future__ import annotations
 
+import copy
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-FEW_ROWS = 12
-"""Up to so many rows a CPU's float32 product reads its weights faster the other way round."""
+PACKED_FOR_ROWS = 16
+"""The batch size that the layout is chosen for: the middle of what a candidate tree has."""
+PACKED_DTYPES = (torch.float32, torch.bfloat16)
 
 
-def output_product(rows: Tensor, weight: Tensor) -> Tensor:
-    """(T, h) and (V, h) to (T, V): `F.linear`, as weight @ rows.T where that is faster.
+class Product:
+    """rows (..., in) to rows @ weight.T + bias (..., out), from a weight (out, in) that is packed where that pays."""
 
-    A single row is computed twice: a matrix-vector product reads the weights at half the speed of a
-    product with two columns.
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.weight = weight
+        self._bias = None if bias is None else bias.detach()
+        self._plain = weight.detach()
+        self._packed = packed(self._plain)
+
+    @classmethod
+    def of(cls, weight: Tensor, known: Product | None) -> Product:
+        """`known` where it was made from this very tensor, else a new one: a module may have moved to another type."""
+        return known if known is not None and known.weight is weight else cls(weight)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Product:
+        return Product(copy.deepcopy(self.weight, memo), self._bias)  # a packed tensor cannot be copied
+
+    @property
+    def is_packed(self) -> bool:
+        """Is a packed copy in use?"""
+        return self._packed is not None
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """The product; equal to F.linear up to the order of summation."""
+        if self._packed is None or rows.dtype != self._plain.dtype:
+            return F.linear(rows, self._plain, self._bias)
+        return packed_linear(rows, self._packed, self._bias)
+
+
+class PackedLinear(nn.Module):
+    """An nn.Linear for inference whose products are made from a packed weight; the plain one stays where asked for."""
+
+    def __init__(self, linear: nn.Linear, weight: Tensor, *, keep_weight: bool) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self._packed = weight  # oneDNN's layout: neither indexed nor saved
+        self._bias = None if linear.bias is None else linear.bias.detach()
+        if keep_weight:
+            self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(..., in) to (..., out)."""
+        return packed_linear(rows, self._packed, self._bias)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> PackedLinear:
+        return self  # never changed, and a packed tensor cannot be copied: copies of a model share it
+
+    def extra_repr(self) -> str:
+        """As nn.Linear shows itself."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self._bias is not None}"
+
+
+def pack_linears(model: nn.Module, *, keep: nn.Module | None = None, keep_weights: bool = False) -> int:
+    """Replace every plain nn.Linear of a model on a CPU by its packed form; the number replaced. Not to be trained.
+
+    `keep` stays as it is: the output head, whose weight drafters borrow and which may be tied to the embedding.
+    keep_weights: the plain weights stay too, for small modules that are asked for them; otherwise they are freed.
     """
-    count = rows.shape[0]
-    if count > FEW_ROWS or rows.dtype != torch.float32 or rows.device.type != "cpu":
-        return F.linear(rows, weight)
-    columns = rows if count > 1 else rows.repeat(2, 1)
-    return torch.mm(weight, columns.t())[:, :count].t().contiguous()
+    count = 0
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is not nn.Linear or child is keep:
+                continue
+            weight = packed(child.weight.detach())
+            if weight is not None:
+                setattr(parent, name, PackedLinear(child, weight, keep_weight=keep_weights))
+                count += 1
+    return count
+
+
+def packed(weight: Tensor) -> Tensor | None:
+    """The weight (out, in) in oneDNN's layout; None where this build or this tensor has none."""
+    if weight.device.type != "cpu" or weight.dtype not in PACKED_DTYPES or not torch.backends.mkldnn.is_available():
+        return None
+    try:
+        with torch.no_grad():
+            return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKED_FOR_ROWS)
+    except (RuntimeError, AttributeError):  # a build without the operator, a type without kernels
+        return None
+
+
+def packed_linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """(..., in) and a packed (out, in) to (..., out)."""
+    return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")

@@ -75,6 +75,7 @@ class Runner:
             totals=totals(self.steps, self.tokens, self.prefill, self.lane.draft_passes),
             subtitle=header.subtitle,
             title=header.title,
+            lossless=header.lossless,
         )
 
 

@@ -39,6 +39,7 @@ class StepWriter:
             spans=turn.spans,
             cache_length=turn.cache_length,
             payload=payload.model_dump() if payload is not None else None,
+            size=turn.size,
         )
 
     def tokens(self, turn: Turn, last: bool) -> tuple[OutputToken, ...]:
@@ -72,6 +73,7 @@ class StepWriter:
                     text=texts.show(token_id),
                     rank=candidate.rank if candidate else None,
                     source=candidate.source if candidate else "root",
+                    also=candidate.also if candidate else None,
                     draft_prob=candidate.draft_prob if candidate else None,
                     score=candidate.score if candidate else None,
                     target_prob=target_probs[node - 1] if candidate else None,

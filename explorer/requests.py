@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,15 @@ from explorer.sampling import SamplingSettings
 
 MAX_PROMPT_CHARACTERS = 100_000
 MAX_NEW_TOKENS = 512
-MAX_LANES = 6
+MAX_LANES = 8
+SAMPLING_BOUNDS = {
+    "temperature": "from 0 to 5",
+    "top_k": "from 0 to 1000",
+    "top_p": "above 0, at most 1",
+    "min_p": "from 0 to 1",
+    "repetition_penalty": "from 0.1 to 10",
+    "seed": "from 0 to 2147483647",
+}
 LANE_ID = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
@@ -45,6 +54,8 @@ class CompareRequest(BaseModel):
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -67,16 +78,9 @@ class Plan:
     sampling: SamplingSettings
 
     @property
-    def taps(self) -> frozenset[str]:
-        """Union of all lanes' taps: the shared prefill gathers them once."""
-        return frozenset().union(*(lane.method.taps for lane in self.lanes))
-
-    @property
     def summary(self) -> str:
         """The settings in a few words."""
-        mode = "greedy" if self.sampling.temperature == 0 else f"temperature {self.sampling.temperature:g}"
-        template = "raw prompt" if self.raw else "chat template"
-        return f"{self.max_new_tokens} tokens · {mode} · {template} · seed {self.sampling.seed}"
+        return describe_settings(self.max_new_tokens, self.sampling.model_dump(), templated=not self.raw)
 
 
 def plan(request: CompareRequest) -> Plan:
@@ -127,11 +131,24 @@ def _lane_plans(lanes: list[LaneRequest]) -> tuple[LanePlan, ...]:
 
 
 def _sampling(request: CompareRequest) -> SamplingSettings:
-    values = {name: getattr(request, name) for name in ("temperature", "top_k", "top_p", "seed")}
-    bounds = {"temperature": "from 0 to 5", "top_k": "from 0 to 1000", "top_p": "above 0, at most 1"}
+    values = {name: getattr(request, name) for name in SamplingSettings.model_fields}
     try:
         return SamplingSettings(**values)
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        allowed = bounds.get(name, "from 0 to 2147483647")
-        raise ExplorerError(f"{name} is {brief(values[name])}, but must be {allowed}.") from None
+        raise ExplorerError(f"{name} is {brief(values[name])}, but must be {SAMPLING_BOUNDS[name]}.") from None
+
+
+def describe_settings(max_new_tokens: object, sampling: Mapping[str, Any], *, templated: bool) -> str:
+    """Settings of a run in a few words; unknown or odd values of a recorded file are left out."""
+    given = {name: value for name, value in sampling.items() if isinstance(value, int | float)}
+    temperature = given.get("temperature", 0)
+    parts = [f"{max_new_tokens} tokens", f"temperature {temperature:g}" if temperature else "greedy"]
+    neutral = {"top_k": 0, "top_p": 1, "min_p": 0} if temperature else {}
+    neutral["repetition_penalty"] = 1
+    parts += [
+        f"{name.replace('_', ' ')} {given[name]:g}"
+        for name, plain in neutral.items()
+        if given.get(name, plain) != plain
+    ]
+    return " · ".join([*parts, "chat template" if templated else "raw prompt", f"seed {given.get('seed', 0)}"])

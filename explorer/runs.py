@@ -124,10 +124,10 @@ class RunStore:
             return run
 
 
-def events_of(comparison: Comparison, titles: dict[str, tuple[str, bool]], settings: str) -> Iterator[Event]:
+def events_of(comparison: Comparison, titles: dict[str, str], settings: str) -> Iterator[Event]:
     """A recorded comparison as the events that a live run would have sent.
 
-    `titles` gives title and losslessness by method name; a method that is not known keeps its name.
+    `titles` by method name; a method that is not known keeps its name.
     """
     headers = tuple(_header(trace, titles) for trace in comparison.lanes)
     longest = max(trace.totals.output_tokens for trace in comparison.lanes)
@@ -150,8 +150,9 @@ def events_of(comparison: Comparison, titles: dict[str, tuple[str, bool]], setti
     yield Ended("done", "", comparison)
 
 
-def _header(trace: Trace, titles: dict[str, tuple[str, bool]]) -> LaneHeader:
-    known, lossless = titles.get(trace.method, (trace.method, True))
+def _header(trace: Trace, titles: dict[str, str]) -> LaneHeader:
+    known = titles.get(trace.method, trace.method)
+    lossless = getattr(trace, "lossless", True) is not False  # older files have no lossy lanes
     recorded = getattr(trace, "title", None)
     title = recorded[:40] if isinstance(recorded, str) and recorded.startswith(known) else known
     subtitle = str(getattr(trace, "subtitle", "") or "")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from explorer.errors import ExplorerError
 from explorer.events import Checked, Ended, Event, LaneEnded, LaneHeader, Queued, Started
 from explorer.methods import METHODS, catalogue
 from explorer.metrics import compare_outputs
+from explorer.offers import offers
 from explorer.queueing import DeviceQueue, StepLock
 from explorer.race import Runner, prefill_all, race
 from explorer.record import StepWriter
-from explorer.requests import CompareRequest, LanePlan, Plan, plan
+from explorer.requests import CompareRequest, LanePlan, Plan, describe_settings, plan
 from explorer.runs import Run, RunStore, events_of
 from explorer.shelf import Shelf, ShelfSettings
 from explorer.target import TargetModel
@@ -25,7 +27,6 @@ from explorer.trace_io import read_comparison
 
 EXAMPLE_ID = "example"
 EXAMPLE_FILE = Path(__file__).resolve().parent.parent / "assets" / "examples" / "fibonacci.json"
-ACCEPTANCE_RULE = "match"
 
 
 class Studio:
@@ -54,6 +55,30 @@ class Studio:
             reason = self.shelf.missing(row["needs"])
             rows.append({**row, "available": reason is None, "reason": reason})
         return rows
+
+    def models(self) -> list[dict[str, Any]]:
+        """Every model on offer described, with `available`, and `reason` where this machine cannot hold it."""
+        titles = {method.needs: method.title for method in METHODS}
+        return [{**row, "kinds": [titles.get(kind, kind) for kind in row["kinds"]]} for row in offers(self.shelf)]
+
+    def switch(self, model: str, stop: threading.Event) -> Iterator[Event]:
+        """Wait in line like a run, load another model, put it in the place of the one that answers, for everybody.
+
+        ExplorerError, and the earlier model goes on answering, where that cannot be.
+        """
+        if not self.shelf.settings.switching:
+            raise ExplorerError("The model of this page is fixed; run the explorer yourself to choose another.")
+        if model not in {row["id"] for row in self.models()}:
+            raise ExplorerError("This model is not on offer here; start the explorer with --model to use it.")
+        ticket = self._device.enter()
+        try:
+            yield from self._wait_in_line(ticket, stop.is_set)
+            with suppress(ExplorerError):  # whoever chose another model need not care why the first one failed
+                yield from self.shelf.watch(stop.is_set)
+            if model != self.shelf.model or not self.shelf.ready:
+                yield from self.shelf.switch(model, stop.is_set)
+        finally:
+            self._device.leave(ticket)
 
     def quiet(self) -> AbstractContextManager[None]:
         """Other work on this machine waits here until it falls between two measured steps."""
@@ -87,13 +112,14 @@ class Studio:
             if stop.is_set():
                 yield Ended("cancelled", "Stopped before anything was decoded.", None)
                 return
+            self._refuse_missing(wanted)  # again: the model may have been changed while this run waited
             yield from self._run(wanted, stop.is_set)
         finally:
             self._device.leave(ticket)
 
     def _refuse_missing(self, wanted: Plan) -> None:
         for lane in wanted.lanes:
-            reason = self.shelf.missing(lane.method.needs)
+            reason = self.shelf.missing(lane.method.drafter_kind(lane.params))
             if reason:
                 raise ExplorerError(f"{lane.method.title} cannot run: {reason}")
 
@@ -109,11 +135,10 @@ class Studio:
         prompt = encode_prompt(target, wanted)
         runners = [self._runner(target, wanted, lane, prompt) for lane in wanted.lanes]
         yield Started(tuple(runner.header for runner in runners), wanted.prompt, wanted.max_new_tokens, wanted.summary)
+        taps = frozenset[str]().union(*(runner.lane.taps for runner in runners))
         traces: dict[str, Trace] = {}
         try:
-            shared = yield from prefill_all(
-                target, prompt.token_ids, wanted.taps, stopped=stopped, guard=self._steps.hold
-            )
+            shared = yield from prefill_all(target, prompt.token_ids, taps, stopped=stopped, guard=self._steps.hold)
             if shared is not None:
                 for event in race(runners, shared, stopped=stopped, guard=self._steps.hold):
                     if isinstance(event, LaneEnded):
@@ -131,21 +156,23 @@ class Studio:
         yield Ended(*_ending(stopped()), comparison)
 
     def _runner(self, target: TargetModel, wanted: Plan, lane: LanePlan, prompt: Prompt) -> Runner:
-        drafter = self.shelf.drafter(lane.method.needs)
-        sampling = wanted.sampling.model_dump()
+        drafter = self.shelf.drafter(lane.method.drafter_kind(lane.params))
+        costs, sampling = self.shelf.costs(lane.method.needs), wanted.sampling.model_dump()
         header = LaneHeader(
             lane=lane.id,
             method=lane.method.name,
             title=lane_title(lane),
             subtitle=lane.method.subtitle(lane.params),
-            lossless=lane.method.lossless,
+            lossless=lane.method.rule(lane.params).lossless(wanted.sampling.temperature),
             params={
                 **sampling,
-                "acceptance_rule": ACCEPTANCE_RULE,
+                "acceptance_rule": lane.method.rule(lane.params).name,
                 "max_new_tokens": wanted.max_new_tokens,
                 **lane.params.model_dump(),
                 # again by themselves: EAGLE has a top_k of its own
                 "sampling": sampling,
+                # what sizes were chosen by: with the same costs and the same seed a lane does the same
+                **({"costs": asdict(costs)} if getattr(lane.params, "size", "fixed") == "auto" else {}),
             },
             model=target.info,
             drafter=None if drafter is None else DrafterInfo(**vars(drafter.info)),
@@ -158,6 +185,7 @@ class Studio:
             sampling=wanted.sampling,
             max_new_tokens=wanted.max_new_tokens,
             drafter=drafter,
+            costs=costs,
         )
         return Runner(racer, header, prompt, StepWriter(target.texts))
 
@@ -174,34 +202,45 @@ def encode_prompt(target: TargetModel, wanted: Plan) -> Prompt:
     if wanted.raw:
         text = wanted.prompt
     elif tokenizer.chat_template is None:
-        raise ExplorerError("This model has no chat template; send the prompt raw.")
+        raise ExplorerError(
+            "This model has no chat template, as base models have none; send the prompt raw (Raw prompt, or --raw)."
+        )
     else:
         message = [{"role": "user", "content": wanted.prompt}]
-        text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        try:
+            text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # templates are programs that come with models
+            reason = str(error)[:120]
+            raise ExplorerError(f"The model's chat template fails ({reason}); send the prompt raw.") from error
     token_ids = tokenizer(text, add_special_tokens=wanted.raw, verbose=False)["input_ids"]
-    room = target.context_tokens - wanted.max_new_tokens
-    if len(token_ids) > room:
+    if len(token_ids) >= target.context_tokens:
         raise ExplorerError(
-            f"The prompt has {len(token_ids):,} tokens; with {wanted.max_new_tokens} new tokens "
-            f"at most {room:,} fit the model's context of {target.context_tokens:,}."
+            f"The prompt has {len(token_ids):,} tokens; the model's context of {target.context_tokens:,} "
+            f"takes at most {target.context_tokens - 1:,}, since one must be left for the output."
         )
     if not token_ids:
         raise ExplorerError("The prompt is empty for this tokenizer; type some text first.")
+    if max(token_ids) >= target.vocabulary_tokens:
+        raise ExplorerError(
+            f"The tokenizer gives token {max(token_ids):,}, but the model knows {target.vocabulary_tokens:,}: "
+            "they do not belong together."
+        )
     return Prompt(text=text, template_applied=not wanted.raw, token_ids=tuple(token_ids), typed=wanted.prompt)
 
 
 def recorded_events(comparison: Comparison) -> Iterator[Event]:
     """A recorded comparison as events, with the titles of the methods that this program knows."""
-    titles = {method.name: (method.title, method.lossless) for method in METHODS}
+    titles = {method.name: method.title for method in METHODS}
     return events_of(comparison, titles, _recorded_settings(comparison))
 
 
 def _recorded_settings(comparison: Comparison) -> str:
-    params = comparison.lanes[0].params
-    temperature = params.get("temperature", 0)
-    mode = f"temperature {temperature:g}" if isinstance(temperature, int | float) and temperature else "greedy"
-    template = "chat template" if comparison.lanes[0].prompt.template_applied else "raw prompt"
-    return f"{params.get('max_new_tokens', '?')} tokens · {mode} · {template} · seed {params.get('seed', 0)}"
+    first = comparison.lanes[0]
+    sampling = first.params.get("sampling", first.params)
+    tokens = first.params.get("max_new_tokens", "?")
+    return describe_settings(
+        tokens, sampling if isinstance(sampling, dict) else {}, templated=first.prompt.template_applied
+    )
 
 
 def _comparison(traces: dict[str, Trace], wanted: Plan) -> Comparison | None:

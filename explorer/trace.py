@@ -7,9 +7,17 @@ trace is always valid JSON. Times are milliseconds on the lane's own clock.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -34,6 +42,17 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, protected_namespaces=())
 
 
+class Sparse(Record):
+    """A record that many nodes have: fields of `OMITTED` that are null are left out of the JSON."""
+
+    OMITTED: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        return {name: value for name, value in values.items() if value is not None or name not in self.OMITTED}
+
+
 class TopToken(Record):
     """One of the target's few best tokens after a node."""
 
@@ -42,19 +61,40 @@ class TopToken(Record):
     prob: Probability
 
 
-class Decision(Record):
+class Decision(Sparse):
     """What the acceptance rule saw when it judged a node."""
 
+    OMITTED = frozenset(
+        {"accepted", "target_prob", "draft_prob", "residual_mass", "entropy", "top_k"}
+    )  # threshold, ratio and draw are always there
+
     rule: str
+    accepted: bool | None = None
+    """What the rule said of this node alone; null where being on the path says it."""
     wanted: int | None = None
     """Token id that the target chose here: the draft that carries it is accepted."""
-    threshold: float | None = None
+    target_prob: float | None = None
+    """The target's probability as the rule saw it: processed, and after earlier siblings' rejections."""
+    draft_prob: float | None = None
+    """The drafter's probability as the rule saw it; 1 for a draft that was not drawn but simply proposed."""
     ratio: float | None = None
+    """Chance of acceptance: min(1, target_prob / draft_prob)."""
     draw: float | None = None
+    """The uniform number that was drawn: accepted where it is under the ratio."""
+    residual_mass: float | None = None
+    """After a rejection: what was left of the target's distribution before it was renormalised."""
+    threshold: float | None = None
+    """Typical acceptance: the target_prob that was needed."""
+    entropy: float | None = None
+    """Of the target's distribution after the parent, in nats."""
+    top_k: int | None = None
+    """Top-k match: how many of the target's best tokens were allowed."""
 
 
-class Node(Record):
+class Node(Sparse):
     """A candidate of one step. Node 0 is the root: the token decided last, not cached yet."""
+
+    OMITTED = frozenset({"also"})
 
     id: int = Field(ge=0)
     parent: int | None
@@ -65,6 +105,8 @@ class Node(Record):
     """Place among its siblings' proposals, 0 is the drafter's favourite."""
     source: str
     """Which drafter proposed it: root, medusa, eagle, pool, ..."""
+    also: str | None = None
+    """Another drafter that proposed the same node in the same pass."""
     draft_prob: Probability | None = None
     """The drafter's probability of this token given its parent."""
     score: Probability | None = None
@@ -96,8 +138,42 @@ class Span(Record):
     duration_ms: Milliseconds
 
 
-class Step(Record):
+class Draft(Record):
+    """A draft that was weighed, and what was expected of it."""
+
+    rows: int = Field(ge=1)
+    """Rows of the target pass, root included."""
+    expected_tokens: float
+    expected_ms: float = Field(ge=0.0)
+
+
+class SizeChoice(Sparse):
+    """How much a lane with `size: auto` drafted in a step, and why; see explorer/sizing.py."""
+
+    OMITTED = frozenset({"declined"})
+
+    nodes: int = Field(ge=0)
+    """The method's own drafts that it had verified."""
+    depth: int = Field(ge=0)
+    """Levels that it drafted; 0: none."""
+    branch_tokens: int = Field(ge=0)
+    """Tokens of the context branch."""
+    expected_tokens: float
+    expected_ms: float = Field(ge=0.0)
+    plain_ms: float = Field(ge=0.0)
+    """A step that drafts nothing."""
+    calibration: float = Field(ge=0.0)
+    """Accepted drafts per unit of verified score, before this step."""
+    probing: bool = False
+    """Drafting did not pay lately, or was not tried yet, and was tried in this step."""
+    declined: Draft | None = None
+    """Where none of the method's drafts was verified: the best that it had last, which does not pay."""
+
+
+class Step(Sparse):
     """One turn of the loop: propose, verify, accept, commit. One target pass."""
+
+    OMITTED = frozenset({"size"})
 
     index: int = Field(ge=0)
     nodes: tuple[Node, ...] = Field(min_length=1)
@@ -110,6 +186,8 @@ class Step(Record):
     cache_length: int = Field(ge=0)
     payload: dict[str, Any] | None = None
     """{kind, ...}: what the method alone knows; see explorer/payloads.py. Unknown kinds are kept."""
+    size: SizeChoice | None = None
+    """Lanes whose size is `auto` only."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Step:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ class Candidate:
     draft_prob: float | None = None
     score: float | None = None
     """Product of draft probabilities along the path."""
+    drawn: bool = False
+    """Drawn at random from the parent's draft_probs, not simply proposed."""
+    also: str | None = None
+    """Another drafter that proposed the same token here."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,22 @@ class CandidateTree:
         for place, candidate in enumerate(self.candidates, start=1):
             visible[place] |= visible[candidate.parent]
         return visible
+
+
+def with_branch(tree: CandidateTree, tokens: Sequence[int], source: str) -> CandidateTree:
+    """The tree and a chain of tokens below its root, common beginnings once. Nodes that were there keep their ids."""
+    candidates = list(tree.candidates)
+    places = {(each.parent, each.token_id): place for place, each in reversed(list(enumerate(candidates, start=1)))}
+    parent = 0
+    for token_id in tokens:
+        place = places.get((parent, token_id))
+        if place is None:
+            candidates.append(Candidate(token_id, parent, source))
+            place = len(candidates)
+        else:
+            candidates[place - 1] = replace(candidates[place - 1], also=source)
+        parent = place
+    return CandidateTree(tree.root, tuple(candidates))
 
 
 def merge_paths(root: int, paths: Iterable[Sequence[int]], source: str) -> tuple[CandidateTree, list[list[int]]]:

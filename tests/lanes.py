@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,15 @@ from typing import Any
 import torch
 
 from explorer.decode import Lane, Turn
+from explorer.drafters.checkpoint import DrafterInfo
+from explorer.drafters.draft_model import DraftModel
 from explorer.load import describe
 from explorer.methods import METHODS, find_method
-from explorer.methods.base import Method, Outcome, Proposal, Setup
+from explorer.methods.base import Method, Outcome, Proposal, Setup, SizedParams, TreeParams
 from explorer.params import Params
 from explorer.recorder import LaneClock
 from explorer.sampling import SamplingSettings
+from explorer.sizing import Costs
 from explorer.target import TAP_LAST, TargetModel
 from explorer.toy import toy_drafter, toy_model, toy_tokenizer
 from explorer.tree import Candidate, CandidateTree
@@ -29,13 +33,19 @@ PROMPTS = (
     "x",
 )
 
-SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
+COSTS = Costs(rows=(1, 2, 4, 8, 16, 32, 64), verify_ms=(10, 11, 12, 13, 16, 26, 50), draft_pass_ms=1.0)
+"""What passes cost, made up: cheap enough that drafting pays at times."""
+DEAR_COSTS = Costs(rows=(1, 64), verify_ms=(1.0, 64.0), draft_pass_ms=4.0)
+"""Made up so that drafting pays next to never."""
+
+METHOD_SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("autoregressive", {}),
     ("medusa", {}),
     ("medusa", {"nodes": 1}),
     ("medusa", {"nodes": 2}),
     ("medusa", {"nodes": 63}),
     ("medusa", {"tree": "mc_sim_7b_63"}),
+    ("medusa", {"tree": "vicuna_13b_stage2"}),
     ("eagle", {}),
     ("eagle", {"nodes": 1}),
     ("eagle", {"nodes": 63}),
@@ -44,18 +54,75 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("eagle", {"top_k": 1}),
     ("eagle", {"top_k": 16, "nodes": 63, "depth": 2}),
     ("eagle", {"nodes": 1, "depth": 1, "top_k": 1}),
+    ("eagle", {"tree": "static"}),
+    ("eagle", {"tree": "static", "context_branch": 5}),
+    ("eagle", {"tree": "chain"}),
+    ("eagle", {"tree": "chain", "depth": 10, "context_branch": 3}),
+    ("eagle3", {}),
+    ("eagle3", {"nodes": 1, "depth": 1, "top_k": 1}),
+    ("eagle3", {"nodes": 63, "depth": 10, "top_k": 16}),
+    ("eagle3", {"tree": "static"}),
+    ("eagle3", {"tree": "chain", "depth": 6}),
     ("lookahead", {}),
     ("lookahead", {"pool_from_prompt": True}),
     ("lookahead", {"window": 1}),
     ("lookahead", {"window": 20, "ngram": 3}),
+    ("lookahead", {"window": 100}),
     ("lookahead", {"ngram": 3}),
     ("lookahead", {"ngram": 8, "window": 3, "pool_from_prompt": True}),
+    ("lookahead", {"ngram": 12, "window": 1, "pool_from_prompt": True}),
     ("lookahead", {"guesses": 0, "pool_from_prompt": True}),
     ("lookahead", {"guesses": 1, "pool_from_prompt": True}),
-    ("lookahead", {"guesses": 20, "pool_from_prompt": True}),
+    ("lookahead", {"guesses": 100, "pool_from_prompt": True}),
     ("lookahead", {"window": 1, "ngram": 3, "guesses": 1, "pool_from_prompt": True}),
+    ("lookahead", {"window": 60, "ngram": 8, "guesses": 60}),
+    ("draft-model", {}),
+    ("draft-model", {"tokens": 1}),
+    ("draft-model", {"tokens": 16}),
+    ("draft-model", {"schedule": "adaptive"}),
+    ("draft-model", {"tokens": 16, "schedule": "adaptive", "rule": "greedy"}),
+    ("prompt-lookup", {}),
+    ("prompt-lookup", {"max_ngram": 1, "tokens": 1}),
+    ("prompt-lookup", {"max_ngram": 10, "tokens": 32}),
+    ("prompt-lookup", {"max_ngram": 1, "tokens": 32, "match": "latest"}),
+    ("jacobi", {}),
+    ("jacobi", {"block": 2}),
+    ("jacobi", {"block": 64}),
+    ("jacobi", {"verification": "block"}),
+    ("jacobi", {"block": 2, "verification": "block"}),
+    ("jacobi", {"block": 64, "verification": "block"}),
 )
-"""Every method with its defaults, and with every parameter at both of its bounds."""
+"""Every method with its defaults, and with every parameter of its own at both of its bounds."""
+
+SHARED_SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = tuple(
+    (method.name, values)
+    for method in METHODS
+    if issubclass(method.Params, TreeParams)
+    for values in (
+        {"context_branch": 32},
+        {"rule": "speculative", "context_branch": 3},
+        {"rule": "typical", "epsilon": 0.0, "delta": 1.0},
+        {"rule": "typical", "epsilon": 1.0, "delta": 0.0},
+        {"rule": "top-k", "accept_top_k": 1},
+    )
+)
+"""What all drafting methods share. Under temperature 0 all of these are lossless; so `accept_top_k` is 1."""
+AUTO_SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(
+        (method.name, {"size": "auto", **values})
+        for method in METHODS
+        if issubclass(method.Params, SizedParams)
+        for values in ({}, {"context_branch": 8}, {"rule": "speculative"})
+    ),
+    ("medusa", {"size": "auto", "tree": "mc_sim_7b_63"}),
+    ("eagle", {"size": "auto", "nodes": 63, "depth": 10, "top_k": 16}),
+    ("eagle", {"size": "auto", "tree": "static", "context_branch": 3}),
+    ("eagle3", {"size": "auto", "tree": "chain"}),
+    ("draft-model", {"size": "auto", "tokens": 16, "schedule": "adaptive"}),
+)
+"""Sizes that follow the costs above."""
+
+SETTINGS = METHOD_SETTINGS + SHARED_SETTINGS + AUTO_SETTINGS
 
 
 def setting_name(setting: tuple[str, dict[str, Any]]) -> str:
@@ -102,6 +169,7 @@ class Bench:
         sampling: SamplingSettings | None = None,
         clock: LaneClock | None = None,
         drafter: Any = None,
+        costs: Costs = COSTS,
     ) -> Lane:
         """A lane that has its first token."""
         kind = find_method(method) if isinstance(method, str) else method
@@ -114,8 +182,9 @@ class Bench:
             max_new_tokens=budget,
             drafter=drafter if drafter is not None else self.drafter(kind),
             clock=clock,
+            costs=costs,
         )
-        lane.start(self.target.prefill(ids, taps=kind.taps | {TAP_LAST}), 0.0)
+        lane.start(self.target.prefill(ids, taps=lane.taps | {TAP_LAST}), 0.0)
         return lane
 
 
@@ -133,7 +202,23 @@ def make_toy(
     if end_ids:
         model.generation_config.eos_token_id = [*end_ids, tokenizer.eos_token_id]
     target = TargetModel(model, tokenizer, describe(model, model_id="toy", label="toy"))
-    return Bench(model, target, {kind: toy_drafter(kind, target, seed) for kind in ("medusa", "eagle")})
+    drafters = {kind: toy_drafter(kind, target, seed) for kind in ("medusa", "eagle", "eagle3")}
+    return Bench(model, target, drafters | {"draft-model": first_layers(target)})
+
+
+def first_layers(target: TargetModel, layers: int = 3, token_map: torch.Tensor | None = None, **changes: Any) -> Any:
+    """A draft model that is right at times: the target without its last layers, perhaps over fewer tokens.
+
+    changes: of its configuration, as a shorter context.
+    """
+    model = copy.deepcopy(target.transformers_model)
+    model.model.layers = model.model.layers[:layers]
+    model.config.num_hidden_layers = layers
+    model.config.update(changes)
+    if token_map is not None:
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight[token_map], requires_grad=False)
+    told = describe(model, model_id="draft", label="draft")
+    return DraftModel(TargetModel(model, target.tokenizer, told), DrafterInfo("draft", 0, 0, None), token_map)
 
 
 def decode(lane: Lane, each: Callable[[Turn], object] = lambda turn: None) -> list[int]:

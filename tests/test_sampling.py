@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from transformers import GenerationConfig
 
 from explorer.sampling import Choice, Chooser, SamplingSettings
-from tests.lanes import Bench
+from tests.lanes import ALL_NAMES, Bench, decode
 
 SETTINGS = [
     {"temperature": 1.0},
@@ -25,6 +26,11 @@ SETTINGS = [
     {"temperature": 1.0, "top_k": 1},
     {"temperature": 1.0, "top_p": 1e-6},
     {"temperature": 0.7, "top_k": 1000},
+    {"temperature": 1.0, "min_p": 0.1},
+    {"temperature": 2.0, "min_p": 1.0},
+    {"temperature": 0.9, "top_k": 30, "top_p": 0.9, "min_p": 0.05},
+    {"temperature": 1.0, "repetition_penalty": 1.3},
+    {"temperature": 0.6, "repetition_penalty": 0.5, "top_k": 8, "top_p": 0.7, "min_p": 0.02},
 ]
 
 
@@ -94,6 +100,67 @@ def test_draws_have_the_distribution() -> None:
     assert float(((counts - expected) ** 2 / expected).sum()) < 20.5
 
 
+@pytest.mark.parametrize("penalty", [0.5, 1.2, 3.0])
+def test_a_repetition_penalty_holds_when_greedy_too(penalty: float, toy: Bench) -> None:
+    """Every method's greedy output under a penalty is what `generate` gives under it: rows go by their own paths."""
+    ids = toy.ids("1 2 3 1 2 3")
+    prompt = torch.tensor([ids])
+    output = toy.model.generate(
+        prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=16,
+        repetition_penalty=penalty, pad_token_id=0,
+    )  # fmt: skip
+    expected = output[0, len(ids) :].tolist()
+    for name in ALL_NAMES:
+        lane = toy.lane(name, ids=ids, budget=16, sampling=SamplingSettings(repetition_penalty=penalty))
+        assert decode(lane) == expected, name
+
+
+def test_a_coin_falls_as_often_as_it_should_and_tells_its_draw() -> None:
+    chooser = Chooser(SamplingSettings(temperature=1.0, seed=4))
+    throws = [chooser.coin(0.3) for _ in range(2000)]
+    assert all(accepted == (draw < 0.3) for accepted, draw in throws)
+    assert sum(accepted for accepted, _ in throws) == pytest.approx(600, abs=70)
+    assert not any(chooser.coin(0.0)[0] for _ in range(50))
+    assert all(chooser.coin(1.0)[0] for _ in range(50))
+
+
+def test_several_draws_are_different_tokens_in_the_order_of_drawing() -> None:
+    """Without replacement: the second draw is from the renormalised rest. Chi-square, 11 degrees, 0.1 %: 31.3."""
+    probs = torch.tensor([0.5, 0.25, 0.15, 0.1, 0.0])
+    chooser = Chooser(SamplingSettings(temperature=1.0, seed=2))
+    runs = 3000
+    counts = Counter(tuple(chooser.pick_several(probs, 2)) for _ in range(runs))
+    law = {
+        (a, b): float(probs[a] * probs[b] / (1 - probs[a])) for a in range(4) for b in range(4) if a != b
+    }  # fmt: skip
+    assert set(counts) <= set(law)
+    assert sum((counts[pair] - runs * law[pair]) ** 2 / (runs * law[pair]) for pair in law) < 31.3
+    assert sorted(chooser.pick_several(probs, 9)) == [0, 1, 2, 3]
+
+
+def test_a_draw_at_a_place_depends_on_seed_and_place_alone() -> None:
+    row = torch.zeros(50)
+    one, two = (Chooser(SamplingSettings(temperature=1.0, seed=7)) for _ in range(2))
+    two.choose(row, [0])  # another history of draws
+    places = [[chooser.choose(row, [0], place).token_id for place in range(20)] for chooser in (one, two)]
+    assert places[0] == places[1]
+    assert len(set(places[0])) > 5
+
+
+def test_the_drafters_draws_leave_the_targets_alone() -> None:
+    settings = SamplingSettings(temperature=1.0, seed=3)
+    row = torch.zeros(50)
+    streams = [[Chooser(settings, stream).choose(row, [0]).token_id for _ in range(1)] for stream in (0, 1)]
+    own, drafts = Chooser(settings), Chooser(settings, 1)
+    mixed = []
+    for _ in range(10):
+        drafts.choose(row, [0])
+        mixed.append(own.choose(row, [0]).token_id)
+    alone = Chooser(settings)
+    assert mixed == [alone.choose(row, [0]).token_id for _ in range(10)]
+    assert streams[0] != streams[1]
+
+
 def test_half_precision_rows_are_judged_in_float32() -> None:
     row = torch.tensor([0.1, 0.2, 0.3], dtype=torch.bfloat16)
     probs = Chooser(SamplingSettings(temperature=0.5)).distribution(row, [0])
@@ -123,6 +190,10 @@ def test_a_probability_a_hair_above_one_is_recorded_as_one() -> None:
         {"seed": -1},
         {"seed": 2**31},
         {"seed": 10**400},
+        {"min_p": -0.1},
+        {"min_p": 1.1},
+        {"repetition_penalty": 0.0},
+        {"repetition_penalty": 10.5},
         {"tempreature": 1.0},
     ],
     ids=str,

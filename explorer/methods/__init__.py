@@ -7,12 +7,25 @@ from typing import Any
 from explorer.errors import ExplorerError, brief
 from explorer.methods.autoregressive import Autoregressive
 from explorer.methods.base import Method
+from explorer.methods.draft_model import DraftModelMethod
 from explorer.methods.eagle import Eagle
+from explorer.methods.eagle3 import Eagle3
+from explorer.methods.jacobi import Jacobi
 from explorer.methods.lookahead import Lookahead
 from explorer.methods.medusa import Medusa
+from explorer.methods.prompt_lookup import PromptLookup
 from explorer.params import describe
 
-METHODS: tuple[type[Method], ...] = (Autoregressive, Medusa, Eagle, Lookahead)
+METHODS: tuple[type[Method], ...] = (
+    Autoregressive,
+    DraftModelMethod,
+    PromptLookup,
+    Jacobi,
+    Lookahead,
+    Medusa,
+    Eagle,
+    Eagle3,
+)
 
 
 def find_method(name: str) -> type[Method]:
@@ -32,7 +45,7 @@ def catalogue() -> list[dict[str, Any]]:
             "title": method.title,
             "paper": method.paper,
             "summary": method.summary,
-            "lossless": method.lossless,
+            "lossless": method.rule(method.Params()).lossless(1.0),
             "needs": method.needs,
             "parameters": describe(method.Params),
         }

@@ -5,34 +5,51 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from explorer.methods.base import Method, Outcome, Proposal, Setup
-from explorer.params import Params
+from explorer.methods.base import Method, Outcome, Proposal, Setup, TreeParams
 from explorer.payloads import Guess, LookaheadPayload, NGram, WindowToken
 from explorer.target import Riders
 from explorer.trace import Record
 from explorer.tree import merge_paths
 
+MAX_ROWS = 1500
+"""Rows of one pass: far more than pays anywhere."""
+
 Rest = tuple[int, ...]
 Rows = list[list[int]]
 
 
-class LookaheadParams(Params):
-    """W, N and G of the paper."""
+class LookaheadParams(TreeParams):
+    """W, N and G of the paper. The public code's own defaults are 60, 8 and 60."""
 
-    window: int = Field(5, ge=1, le=20, title="window W", description="Columns: positions guessed in parallel.")
-    ngram: int = Field(5, ge=3, le=8, title="n-gram N", description="Length of the n-grams, key token included.")
+    window: int = Field(5, ge=1, le=100, title="window W", description="Columns: positions guessed in parallel.")
+    ngram: int = Field(5, ge=3, le=12, title="n-gram N", description="Length of the n-grams, key token included.")
     guesses: int = Field(
-        5, ge=0, le=20, title="guesses G", description="n-grams kept per key and verified in a step; 0: unlimited."
+        5,
+        ge=0,
+        le=100,
+        title="guesses G",
+        description="n-grams kept per key and verified in a step; 0: unlimited, and verified as many as a pass of "
+        f"{MAX_ROWS} rows holds.",
     )
     pool_from_prompt: bool = Field(
         False, title="pool from prompt", description="Put the n-grams of prompt and output into the pool too."
     )
+
+    @model_validator(mode="after")
+    def _sane(self) -> Self:
+        rows = _window_rows(self) + self.guesses * (self.ngram - 1)
+        if rows > MAX_ROWS:
+            raise ValueError(
+                f"window {self.window}, n-gram {self.ngram} and guesses {self.guesses} make a pass of {rows} rows; "
+                f"at most {MAX_ROWS} are allowed, so lower one of them."
+            )
+        return self
 
 
 @dataclass
@@ -94,7 +111,9 @@ class Lookahead(Method):
     The window has N - 1 rows; column j of row i guesses the token i + j positions after the root, which is
     column 0 of row 0. Each pass fills one new row by argmax. The first N - 2 passes only fill the window.
     Deviations from the public code: a full match keeps its bonus token; guesses with a common beginning are
-    verified once; generated n-grams enter the pool as they were committed.
+    verified once; generated n-grams enter the pool as they were committed; unlimited guesses are verified too;
+    under sampling an end token may stand in the window. Sampled, any acceptance rule goes: `speculative` is
+    the public code's, `greedy` compares each guess with the target's own draw.
     """
 
     name = "lookahead"
@@ -118,8 +137,7 @@ class Lookahead(Method):
     @classmethod
     def max_rows(cls, params: Any) -> int:
         """Root, window, guesses. Unlimited guesses are cut to what a pass can hold."""
-        window = params.window * (params.ngram - 1) + params.ngram
-        return 1 + window + _most_guesses(params) * (params.ngram - 1)
+        return _window_rows(params) + _most_guesses(params) * (params.ngram - 1)
 
     def start(self, context: list[int], taps: dict[str, Tensor]) -> None:
         """Row 0 begins as tokens picked at random from the prompt; the pool may begin with its n-grams."""
@@ -145,6 +163,8 @@ class Lookahead(Method):
         """Collect the window's n-grams, shift it by one column, and add the new row."""
         self._pool.forget_changes()
         self._shown.agreed = outcome.agreed
+        if len(outcome.output.logits) == len(outcome.tree):
+            return  # the end of the context: the pass had no room for the window
         newest = self._rows[-1]
         outputs = outcome.output.logits[len(outcome.tree) :].argmax(dim=-1).tolist()[-len(newest) :]
         if self._full:
@@ -220,6 +240,11 @@ def window_riders(rows: Rows) -> Riders:
     return Riders(tokens, [row + column for row, column in cells], visible)
 
 
+def _window_rows(params: Any) -> int:
+    """Most rows of root and window. A window with i rows under its first has W + N - 2 - i columns in each."""
+    return max((i + 1) * (params.window + params.ngram - 2 - i) for i in range(params.ngram - 1))
+
+
 def _most_guesses(params: Any) -> int:
-    """Guesses verified in one pass; an unlimited pool still sends only its youngest this many."""
-    return int(params.guesses) or 40
+    """Guesses verified in one pass; of an unlimited pool the youngest that still fit."""
+    return int(params.guesses or (MAX_ROWS - _window_rows(params)) // (params.ngram - 1))

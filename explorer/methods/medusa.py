@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
-import heapq
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from explorer.methods.base import Method, Outcome, Proposal, Setup
-from explorer.params import Params
+from explorer.methods.base import Method, Outcome, Proposal, Setup, SizedParams, TrainingParams
+from explorer.methods.trees import MAX_RANKS, RankPath, assumed_accuracies, best_paths, in_order, medusa_tree
 from explorer.payloads import MedusaPayload
+from explorer.sizing import Costs, Sizer
 from explorer.target import TAP_LAST
-from explorer.trace import Record, TopToken
+from explorer.trace import Decision, Record, TopToken
 from explorer.tree import Candidate, CandidateTree
 
-MAX_RANKS = 10
-"""Tokens of each head that may enter the tree: the original's TOPK."""
+PUBLISHED_NODES = 63
 SHOWN_RANKS = 5
 
-RankPath = tuple[int, ...]
 
-
-class MedusaParams(Params):
+class MedusaParams(SizedParams, TrainingParams):
     """Which static tree the heads fill."""
 
-    tree: Literal["auto", "mc_sim_7b_63"] = Field(
+    tree: Literal[
+        "auto",
+        "mc_sim_7b_63",
+        "vicuna_7b_stage2",
+        "vicuna_7b_stage1_ablation",
+        "vicuna_7b_stage1",
+        "vicuna_13b_stage2",
+        "vicuna_13b_stage1",
+        "vicuna_33b_stage2",
+        "vicuna_33b_stage1",
+        "zephyr_stage2",
+    ] = Field(
         "auto",
         title="tree",
-        description="auto: the likeliest paths of these heads, as many as the next field says; or a published tree.",
+        description="auto: the likeliest paths of these heads, as many as the next field says; or a published tree "
+        "of 63 nodes, without what is deeper than there are heads.",
     )
-    nodes: int = Field(11, ge=1, le=63, title="nodes", description="Drafted nodes of the auto tree.")
+    nodes: int = Field(
+        11,
+        ge=1,
+        le=63,
+        title="nodes",
+        description="Drafted nodes of the auto tree.",
+        json_schema_extra={"when": {"tree": "auto"}},
+    )
 
 
 class Medusa(Method):
     """Heads read the last accepted position's hidden state, which the verification pass computed anyway.
 
     Node of rank path (r1, ..., rd) carries the rd-th token of head d, whatever its parent (section 2.1.2).
-    Deviation from the public code: a path ends at its leaf; there a padded path may match token 0.
+    Acceptance is the lane's rule. Deviations from the public code: a path ends at its leaf, where a padded path
+    may match token 0 there; and its "nucleus" and slow typical modes are not offered, because they are neither
+    lossless nor the paper's (a shared node is drawn once per path, the luckiest path wins, and a rejected draw
+    is thrown away and drawn anew).
     """
 
     name = "medusa"
@@ -48,46 +68,62 @@ class Medusa(Method):
     needs = "medusa"
     taps = frozenset({TAP_LAST})
     Params = MedusaParams
+    pass_per_depth = False
 
     def __init__(self, params: MedusaParams, setup: Setup) -> None:
-        self._texts, self._heads = setup.texts, setup.drafter
+        self._texts, self._heads, self._sizer = setup.texts, setup.drafter, setup.sizer
         self._tree_name = params.tree
         self._paths = choose_paths(params, setup.drafter.num_heads, setup.drafter.accuracies)
         self._hidden = torch.empty(0)
+        self._first: Decision | None = None
         self._token_ids: list[list[int]] = []
         self._probs: list[list[float]] = []
 
     @classmethod
     def subtitle(cls, params: Any) -> str:
         """In a few words."""
+        if params.size == "auto":
+            return f"up to {cls.max_rows(params) - 1} nodes"
         return f"tree of {params.nodes} nodes" if params.tree == "auto" else f"tree {params.tree}"
+
+    @classmethod
+    def sizer(cls, params: Any, drafter: Any, costs: Costs) -> Sizer:
+        """One pass of the heads gives all levels."""
+        return Sizer(costs, cls.max_rows(params) - 1, drafter.num_heads, pass_per_depth=cls.pass_per_depth)
 
     @classmethod
     def max_rows(cls, params: Any) -> int:
         """Root and tree."""
-        return 1 + (params.nodes if params.tree == "auto" else 63)
+        return 1 + (params.nodes if params.tree == "auto" else PUBLISHED_NODES)
 
     def start(self, context: list[int], taps: dict[str, Tensor]) -> None:
         """The last prompt position's hidden state drafts first."""
         self._hidden = taps[TAP_LAST][-1]
 
     def propose(self, context: list[int]) -> Proposal:
-        """Evaluate all heads on one vector and fill the static tree."""
-        logits = self._heads(self._hidden).float()  # (K, D)
+        """Evaluate all heads on one vector and fill the static tree, or what of it pays."""
+        self._token_ids, self._probs = [], []
+        if self._sizer is not None and not self._sizer.choice.depth:
+            return Proposal(CandidateTree(context[-1]))
+        logits = self._heads(self._hidden.to(self._heads.weight.device)).float()  # (K, D)
         top = torch.topk(logits, min(MAX_RANKS, logits.shape[-1]), dim=-1)  # (K, 10)
         probs = torch.exp(top.values - torch.logsumexp(logits, dim=-1, keepdim=True))
         token_ids = top.indices if self._heads.token_map is None else self._heads.token_map[top.indices]
         self._token_ids, self._probs = token_ids.tolist(), probs.tolist()
         self.draft_passes += 1
-        return Proposal(self._fill(context[-1]))
+        tree = self._fill(context[-1])
+        return Proposal(tree if self._sizer is None else best_part(tree, self._sizer))
 
     def observe(self, outcome: Outcome) -> None:
         """The next draft starts from the last accepted node's hidden state: no extra pass."""
         last = outcome.accepted[-1] if outcome.accepted else 0
         self._hidden = outcome.output.taps[TAP_LAST][last]
+        self._first = outcome.decisions.get(1)  # the first node stands right below the root
 
-    def payload(self) -> Record:
-        """What each head proposed."""
+    def payload(self) -> Record | None:
+        """What each head proposed; None where they were not asked."""
+        if not self._probs:
+            return None
         return MedusaPayload(
             tree=self._tree_name,
             heads=tuple(
@@ -97,6 +133,8 @@ class Medusa(Method):
                 )
                 for tokens, probs in zip(self._token_ids, self._probs, strict=True)
             ),
+            threshold=self._first.threshold if self._first else None,
+            entropy=self._first.entropy if self._first else None,
         )
 
     def _fill(self, root: int) -> CandidateTree:
@@ -116,55 +154,23 @@ class Medusa(Method):
         return CandidateTree(root, tuple(candidates))
 
 
+def best_part(tree: CandidateTree, sizer: Sizer) -> CandidateTree:
+    """As many of the tree's likeliest nodes as the sizer says; a parent is never less likely than its child."""
+    scores = [each.score or 0.0 for each in tree.candidates]
+    levels: list[list[float]] = [[] for _ in range(max(tree.depths))]
+    for depth, score in zip(tree.depths[1:], scores, strict=True):
+        levels[depth - 1].append(score)
+    count = sizer.keep(levels)
+    kept = sorted(sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count])
+    ids = {0: 0} | {place + 1: node for node, place in enumerate(kept, start=1)}
+    parts = (tree.candidates[place] for place in kept)
+    return CandidateTree(tree.root, tuple(replace(each, parent=ids[each.parent]) for each in parts))
+
+
 def choose_paths(params: MedusaParams, heads: int, accuracies: list[list[float]]) -> list[RankPath]:
-    """Rank paths of the tree, shorter first, then in lexicographic order, no deeper than there are heads."""
-    if params.tree == "mc_sim_7b_63":
-        paths = _mc_sim_7b_63()
+    """Rank paths of the tree, parents first, no deeper than there are heads."""
+    if params.tree == "auto":
+        paths = best_paths(accuracies or assumed_accuracies(heads), params.nodes)
     else:
-        paths = best_paths(accuracies or _assumed_accuracies(heads), params.nodes)
-    return sorted((path for path in paths if len(path) <= heads), key=lambda path: (len(path), path))
-
-
-def best_paths(accuracies: list[list[float]], nodes: int) -> list[RankPath]:
-    """The `nodes` paths that are likeliest to be right, grown from the root (Medusa, section 2.3.3).
-
-    accuracies[d][r]: how often the r-th token of head d is the right one; a path's chance is their product.
-    """
-    chosen: list[RankPath] = []
-    heap: list[tuple[float, RankPath]] = [(-accuracies[0][0], (0,))]
-    while heap and len(chosen) < nodes:
-        negative, path = heapq.heappop(heap)
-        chosen.append(path)
-        depth, rank, chance = len(path), path[-1], -negative
-        ranks = accuracies[depth - 1]
-        if rank + 1 < min(len(ranks), MAX_RANKS):
-            before = chance / ranks[rank] if ranks[rank] > 0 else 0.0
-            heapq.heappush(heap, (-before * ranks[rank + 1], (*path[:-1], rank + 1)))
-        if depth < len(accuracies):
-            heapq.heappush(heap, (-chance * accuracies[depth][0], (*path, 0)))
-    return chosen
-
-
-def _assumed_accuracies(heads: int) -> list[list[float]]:
-    """For heads that come without measured accuracies: falling by depth and by rank."""
-    return [[0.5 * 0.6**head * 0.45**rank for rank in range(MAX_RANKS)] for head in range(heads)]
-
-
-def _mc_sim_7b_63() -> list[RankPath]:
-    """The published tree, as children counts per path (FasterDecoding/Medusa, medusa_choices.py)."""
-    children: dict[RankPath, int] = {
-        (): 10,
-        (0,): 10,
-        (1,): 7,
-        (2,): 3,
-        (3,): 2,
-        **{(rank,): 1 for rank in range(4, 10)},
-        (0, 0): 10,
-        (0, 1): 3,
-        (0, 2): 2,
-        **{(0, rank): 1 for rank in range(3, 8)},
-        (1, 0): 2,
-        (2, 0): 1,
-        (0, 0, 0): 2,
-    }
-    return [(*path, rank) for path, count in children.items() for rank in range(count)]
+        paths = medusa_tree(params.tree)
+    return in_order(path for path in paths if len(path) <= heads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from explorer.drafters.eagle3_checkpoint import load_eagle3
 from explorer.drafters.eagle_head import load_eagle
 from explorer.drafters.medusa_heads import load_medusa
 from explorer.load import load_target
@@ -16,10 +17,12 @@ from tests.methods.recordings import CONFORMANCE
 def tiny() -> Bench:
     """The tiny trained target that the recordings were made with, and its drafters."""
     target = load_target(CONFORMANCE / "tiny-target", model_id="tiny", label="tiny", device="cpu", dtype="float32")
-    place = {"device": target.device, "dtype": target.dtype, "output_weight": target.output_weight}
+    place = {"device": target.device, "dtype": target.dtype}
+    embed, output = target.embed_weight, target.output_weight
     drafters = {
-        "medusa": load_medusa(CONFORMANCE / "medusa-heads", **place),
-        "eagle": load_eagle(CONFORMANCE / "eagle-draft", embed_weight=target.embed_weight, **place),
+        "medusa": load_medusa(CONFORMANCE / "medusa-heads", output_weight=output, **place),
+        "eagle": load_eagle(CONFORMANCE / "eagle-draft", embed_weight=embed, output_weight=output, **place),
+        "eagle3": load_eagle3(CONFORMANCE / "eagle3-draft", embed_weight=embed, num_layers=target.num_layers, **place),
     }
     assert target.dtype == torch.float32
     return Bench(target._model, target, drafters)

@@ -1,9 +1,7 @@
-"""Lookahead: the pool's order, the window's sight and shift, and steps equal to the original's from its own states."""
+"""Lookahead: the pool's order, the window's sight and shift, guesses, sizes of passes, and law under sampling."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,19 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from explorer.acceptance import accept_matching
 from explorer.decode import Turn
-from explorer.methods.base import Outcome, Setup
-from explorer.methods.lookahead import Lookahead, LookaheadParams, NGramPool, Rest, window_riders
+from explorer.errors import ExplorerError
+from explorer.methods.lookahead import MAX_ROWS, Lookahead, LookaheadParams, NGramPool, Rest, window_riders
+from explorer.params import parse
 from explorer.payloads import LookaheadPayload
-from explorer.sampling import Chooser, SamplingSettings
+from explorer.sampling import SamplingSettings
 from explorer.target import Riders
 from explorer.tree import merge_paths
 from tests.lanes import Bench, make_toy
-from tests.methods.recordings import golden, prompt_ids
-
-END = 2
-"""The tiny target's end token."""
+from tests.methods.laws import chance_of_worse, exact_law, sampled
+from tests.methods.recordings import golden
 
 inserts = st.lists(st.tuples(st.integers(0, 2), st.tuples(st.integers(0, 2), st.integers(0, 1))), max_size=40)
 
@@ -136,85 +132,16 @@ def test_masks_and_positions_equal_the_recorded_ones(name: str, toy: Bench) -> N
     assert compared >= 3
 
 
-def method_at(
-    bench: Bench, header: dict[str, Any], rows: Iterable[list[int] | None], pool: dict[int, list[Rest]]
-) -> Lookahead:
-    """Our method in a recorded state."""
-    params = LookaheadParams(
-        window=header["WINDOW_SIZE"],
-        ngram=header["LEVEL"],
-        guesses=header["GUESS_SET_SIZE"],
-        pool_from_prompt=bool(header["POOL_FROM_PROMPT"]),
-    )
-    method = Lookahead(params, Setup(bench.target.texts, random.Random(0), 4096))
-    method._rows = [list(row) for row in rows if row]
-    for key, rests in pool.items():
-        for rest in rests:
-            method._pool.insert(key, rest)
-    method._pool.forget_changes()
-    return method
-
-
-def take_step(bench: Bench, method: Lookahead, context: list[int]) -> tuple[list[Rest], tuple[int, ...], list[int]]:
-    """One turn of the loop: the guesses, the accepted nodes, the committed tokens."""
-    proposal = method.propose(context)
-    cache = bench.target.new_cache(len(context) + 200)
-    cache.copy_from(bench.target.prefill(context[:-1]).cache)
-    output = bench.target.verify(proposal.tree, cache, proposal.riders)
-    verdict = accept_matching(proposal.tree, output.logits, Chooser(SamplingSettings()), context)
-    tokens = [proposal.tree.token_ids[node] for node in verdict.accepted] + [verdict.choice.token_id]
-    guesses = method._shown.guesses
-    method.observe(Outcome(proposal.tree, output, verdict.accepted, verdict.accepted, [*context, *tokens]))
-    return guesses, verdict.accepted, tokens
-
-
-def changed(pool: dict[int, list[Rest]], changes: dict[str, list[list[int]]]) -> dict[int, list[Rest]]:
-    """The pool after recorded changes: full new lists of the keys that changed."""
-    return pool | {int(key): [tuple(rest) for rest in rests] for key, rests in changes.items()}
-
-
-@pytest.mark.parametrize("name", ["lookahead_greedy_L4W5G5_prompt1", "lookahead_greedy_L5W7G7_prompt0"])
-def test_steps_equal_the_originals_from_its_own_states(name: str, tiny: Bench) -> None:
-    """Guesses, hits, n-grams added and the next window, from each recorded window, pool and last token.
-
-    Two named deviations: a full match keeps its bonus token; and where several tokens were accepted the
-    original's own history repeats the last one, so n-grams that it makes of such output are false.
-    """
-    recording = golden(name)
-    header, size = recording["header"], recording["header"]["LEVEL"]
-    accepted_steps = full_matches = compared = pools = 0
-    for result in recording["results"][:3]:
-        context = prompt_ids(result["id"])
-        history = list(context)
-        pool = changed({}, result["initial_pool"])
-        for place, step in enumerate(result["steps"]):
-            after = changed(changed(pool, step["pool_changed_by_window"]), step["pool_changed_by_emitted"])
-            emitted = step["emitted"]
-            if END in emitted:
-                break  # the loop cuts there, not the method
-            truthful = len(emitted) == 1 and history[-size:] == context[-size:]
-            if place:  # the original's first step reads the prompt too
-                method = method_at(tiny, header, step["window_before"], pool)
-                guesses, accepted, tokens = take_step(tiny, method, context)
-                full = len(accepted) == size - 1
-                assert context[-1] == step["input_token"]
-                assert [list(rest) for rest in guesses] == (step["guesses"] or [])
-                assert len(accepted) == step["max_hit"] + full, (result["id"], place)
-                assert tokens[: len(tokens) - full] == emitted
-                assert method._rows == [row for row in step["window_after"] if row]
-                if truthful or not header["POOL_FROM_PROMPT"]:
-                    assert {key: method._pool.look_up(key) for key in after} == after, (result["id"], place)
-                    pools += 1
-                accepted_steps += bool(accepted)
-                full_matches += full
-                compared += 1
-            pool = after
-            context += emitted
-            history += [emitted[-1]] * len(emitted)
-    assert compared > 50
-    assert pools > 30
-    assert accepted_steps > 10
-    assert full_matches > 0
+@pytest.mark.parametrize("rule", ["greedy", "speculative"])
+def test_sampled_outputs_have_the_targets_distribution(rule: str) -> None:
+    bench = make_toy(1, num_hidden_layers=3)
+    sampling = SamplingSettings(temperature=0.9, top_k=2)
+    law = exact_law(bench, bench.ids("a b"), sampling, 4)
+    best = max(law, key=lambda outcome: law[outcome])
+    ids = [*best, *bench.ids("a b"), *best, *best]  # n-grams that can be right
+    params = {"rule": rule, "ngram": 3, "window": 1, "guesses": 0, "pool_from_prompt": True}
+    counts = sampled(bench, "lookahead", params, ids, sampling, length=4, runs=250)
+    assert chance_of_worse(counts, exact_law(bench, ids, sampling, 4)) > 0.001
 
 
 def payloads_of(
@@ -299,12 +226,59 @@ def test_the_window_begins_with_tokens_of_the_prompt(toy: Bench) -> None:
     assert {cell.token_id for cell in first.window_before[0]} <= set(ids)
 
 
-@pytest.mark.parametrize("params", [{}, {"guesses": 0, "ngram": 3, "window": 20, "pool_from_prompt": True}])
+LARGE = [
+    {},
+    {"guesses": 0, "ngram": 3, "window": 20, "pool_from_prompt": True},
+    {"window": 1, "ngram": 12, "guesses": 1},
+    {"window": 60, "ngram": 8, "guesses": 60},
+    {"window": 2, "ngram": 9, "guesses": 0, "pool_from_prompt": True},
+]
+
+
+@pytest.mark.parametrize("params", LARGE, ids=str)
 def test_no_pass_has_more_rows_than_announced(params: dict[str, Any], toy: Bench) -> None:
+    """The most is met by the window alone where there are no guesses."""
     ids = toy.ids("a b a c a d a e a f " * 12)[:200]
     most = Lookahead.max_rows(LookaheadParams(**params))
-    for turn, _ in payloads_of(toy, params, ids, 20):
-        assert len(turn.output.logits) <= most
+    rows = [len(turn.output.logits) - len(turn.tree) + 1 for turn, _ in payloads_of(toy, params, ids, 20)]
+    passes = [len(turn.output.logits) for turn, _ in payloads_of(toy, params, ids, 20)]
+    assert max(passes) <= most <= MAX_ROWS
+    checked = LookaheadParams(**params)
+    if checked.guesses:
+        assert max(rows) == most - checked.guesses * (checked.ngram - 1)
+
+
+def test_all_of_an_unlimited_pools_guesses_are_verified(toy: Bench) -> None:
+    """A key that has been followed by many different tokens."""
+    ids = [token for other in range(10, 90) for token in (5, other, other + 100)] + [5]
+    lane = toy.lane("lookahead", {"guesses": 0, "ngram": 3, "pool_from_prompt": True}, ids=ids[:-1], budget=30)
+    method = lane.method
+    assert isinstance(method, Lookahead)
+    turns = lane.turns()
+    for _ in range(3):
+        next(turns)
+    assert len(method._pool.look_up(5)) >= 80
+    proposal = method.propose([*ids[:-1], *lane.output, 5])
+    assert len(method._shown.guesses) == len(method._pool.look_up(5))
+    assert len(proposal.tree) > 2 * 80
+
+
+@pytest.mark.parametrize(
+    "values", [{"window": 100, "ngram": 12, "guesses": 100}, {"window": 100, "ngram": 12, "guesses": 40}]
+)
+def test_a_pass_of_absurd_size_is_refused_in_one_sentence(values: dict[str, int]) -> None:
+    size = 100 * 11 + values["guesses"] * 11
+    with pytest.raises(ExplorerError) as caught:
+        parse(LookaheadParams, values, "Lookahead")
+    assert str(caught.value) == (
+        f"Lookahead: window 100, n-gram 12 and guesses {values['guesses']} make a pass of {size} rows; "
+        "at most 1500 are allowed, so lower one of them."
+    )
+
+
+def test_the_originals_own_defaults_are_allowed() -> None:
+    params = parse(LookaheadParams, {"window": 60, "ngram": 8, "guesses": 60}, "Lookahead")
+    assert Lookahead.max_rows(params) == 60 * 7 + 60 * 7
 
 
 def test_riders_of_an_empty_row_are_fine() -> None:
