@@ -44,6 +44,7 @@ def report(*, network: bool = False) -> dict[str, Any]:
         "memory_gib": _memory_gib(),
         "model": _model(DEFAULT_MODEL),
         "drafters": _drafters(DEFAULT_MODEL),
+        "models": _models(),
         "port": _port(),
         "reachable": {place: _reach(url) for place, url in PLACES.items()} if network else None,
     }
@@ -71,6 +72,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         (f"drafter {kind}", f"{folder['path']}{'' if folder['present'] else ' is missing'}")
         for kind, folder in found["drafters"].items()
     ]
+    rows += [(each["id"], each["reason"] or f"fits: {each['needs']}") for each in found["models"]]
     rows.append(("page", f"{port['address']}:{port['number']} is {'free' if port['free'] else 'in use'}"))
     reachable = found["reachable"] or {}
     rows += [(place, "can be reached" if fault is None else fault) for place, fault in reachable.items()]
@@ -135,9 +137,12 @@ def _cpu() -> dict[str, int]:
 
 
 def _memory_gib() -> dict[str, float]:
-    page = os.sysconf("SC_PAGE_SIZE")
-    total, available = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_AVPHYS_PAGES")
-    return {"total": round(total * page / GIB, 1), "available": round(available * page / GIB, 1)}
+    import torch
+
+    from explorer.machine import free_bytes
+
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"total": round(total / GIB, 1), "available": round(free_bytes(torch.device("cpu")) / GIB, 1)}
 
 
 def _model(model: Model) -> dict[str, Any]:
@@ -152,6 +157,14 @@ def _model(model: Model) -> dict[str, Any]:
         "ready": is_whole(converted_path(model), model.file.sha256, hashes=True),
         "free_gib": round(shutil.disk_usage(existing).free / GIB, 1),
     }
+
+
+def _models() -> list[dict[str, Any]]:
+    """The catalogue, and which of it this machine could hold now."""
+    from explorer.offers import offers
+    from explorer.shelf import Shelf
+
+    return [{key: row[key] for key in ("id", "needs", "reason")} for row in offers(Shelf()) if not row["current"]]
 
 
 def _drafters(model: Model) -> dict[str, dict[str, Any]]:

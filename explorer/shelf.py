@@ -1,7 +1,8 @@
-"""The target and its drafters: got and loaded once, in the background, with progress that anybody may watch."""
+"""The target and its drafters: got and loaded in the background, with progress that anybody may watch."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -9,19 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from explorer.catalogue import DEFAULT_MODEL, find
-from explorer.drafters.eagle_head import load_eagle
-from explorer.drafters.medusa_heads import load_medusa
+import torch
+
+from explorer.catalogue import BARELY, DEFAULT_MODEL
+from explorer.costs import measure_costs
+from explorer.drafters.loading import load
 from explorer.errors import ExplorerError
 from explorer.events import Preparing
-from explorer.fetch import PROJECT, ensure_default_model
-from explorer.load import choose_device, choose_dtype, load_target, weights_sha256
+from explorer.sizing import Costs
+from explorer.stock import Place, check_model, drafter_places, read_drafter, read_target, title_of, toy_drafters
 from explorer.target import TargetModel
-from explorer.toy import TOY_ID, TOY_LABEL, toy_drafter, toy_target
+from explorer.toy import TOY_ID
 from explorer.tree import Candidate, CandidateTree
 
+__all__ = ["Shelf", "ShelfSettings", "check_model", "load_drafter", "warm_up"]
 WARM_UP_NODES = (1, 4, 26)
 LOG = logging.getLogger(__name__)
+INSIDE = "The model could not be loaded; the server's log says more."
 
 
 @dataclass(frozen=True)
@@ -29,162 +34,242 @@ class ShelfSettings:
     """Which models, and where they run."""
 
     model: str = DEFAULT_MODEL.id
-    """The default model's id, `toy`, or a folder."""
+    """The default model's id, a pair's, `toy`, a folder, or a repository of the hub (owner/name, @revision)."""
     device: str = "auto"
     dtype: str = "auto"
-    drafters: Mapping[str, Path] = field(default_factory=dict)
-    """Kind to folder, besides those that ship for the default model."""
+    drafters: Mapping[str, Place] = field(default_factory=dict)
+    """Kind to folder or repository, besides those that come with the model."""
+    switching: bool = True
+    """May a viewer of the page put another model in its place?"""
 
 
-def check_model(model: str) -> None:
-    """ExplorerError where the name is neither a model on offer, nor the toy, nor a folder."""
-    if model != TOY_ID and not Path(model).is_dir():
-        find(model)
+@dataclass(frozen=True)
+class Held:
+    """A model that answers, with what drafts for it."""
+
+    name: str
+    target: TargetModel
+    drafters: Mapping[str, Any]
+    faults: Mapping[str, str]
+    """Kind to the reason why its drafter could not be loaded."""
+    costs: Mapping[str | None, Costs]
+    """Per kind of drafter, None for none: what passes take on this machine."""
+
+
+class _Stopped(ExplorerError):
+    """Nobody waits for this load any more."""
+
+
+class Loading:
+    """A load in a thread of its own."""
+
+    def __init__(self, settings: ShelfSettings) -> None:
+        self.said = [Preparing("Loading the model.")]
+        self.held: Held | None = None
+        self.failure: ExplorerError | None = None
+        self._settings = settings
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="model-loader", daemon=True)
+        self._thread.start()
+
+    @property
+    def over(self) -> bool:
+        """Has it come to its end, good or bad?"""
+        return not self._thread.is_alive()
+
+    def wait(self, stopped: Callable[[], bool]) -> Iterator[Preparing]:
+        """How far it is, until it is over or `stopped` says so. ExplorerError when it failed."""
+        shown = len(self.said) - 1
+        while not stopped():
+            over = self.over  # asked first: what is said until then is not lost
+            fresh = self.said[shown:]
+            shown += len(fresh)
+            yield from fresh
+            if over:
+                break
+            self._thread.join(0.1)
+        if self.failure is not None:
+            raise self.failure
+
+    def abandon(self) -> None:
+        """End it at the next word that it says, and wait for that."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self.held = self._load()
+        except ExplorerError as error:
+            self.failure = error
+        except torch.OutOfMemoryError:
+            self.failure = ExplorerError(
+                f"{title_of(self._settings.model)} does not fit the device's memory; take a smaller model, dtype "
+                "bfloat16, or device spread."
+            )
+        except Exception:
+            LOG.exception("loading the model failed")
+            self.failure = ExplorerError(INSIDE)
+
+    def _load(self) -> Held:
+        settings = self._settings
+        target = read_target(settings.model, settings.device, settings.dtype, self._tell)
+        drafters, faults = self._load_drafters(target)
+        self._tell("Warming up.", None)
+        warm_up(target)
+        self._tell("Measuring how long passes take.", None)
+        return Held(settings.model, target, drafters, faults, measure_costs(target, drafters))
+
+    def _load_drafters(self, target: TargetModel) -> tuple[dict[str, Any], dict[str, str]]:
+        """What was named has to load; what only comes with the model may fail, and its lanes say why."""
+        settings, faults = self._settings, {}
+        drafters = toy_drafters(target) if settings.model == TOY_ID else {}
+        for kind, place in {**drafter_places(settings.model), **settings.drafters}.items():
+            try:
+                drafters[kind] = read_drafter(kind.removesuffix(BARELY), place, target, self._tell)
+            except _Stopped:
+                raise
+            except ExplorerError as error:
+                if kind in settings.drafters or settings.model == DEFAULT_MODEL.id:
+                    raise
+                faults[kind] = str(error)
+        return drafters, faults
+
+    def _tell(self, text: str, share: float | None) -> None:
+        if self._stopped.is_set():
+            raise _Stopped("Loading was stopped.")
+        if self.said[-1] != (now := Preparing(text, share)):
+            self.said.append(now)
 
 
 class Shelf:
-    """Loads on the first `watch` or `start`; a failed load may be tried again."""
+    """Loads on the first `watch` or `start`; a failed load may be tried again. `switch` puts another in its place."""
 
     def __init__(self, settings: ShelfSettings = ShelfSettings()) -> None:
         self.settings = settings
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._target: TargetModel | None = None
-        self._drafters: dict[str, Any] = {}
-        self._failure: ExplorerError | None = None
-        self._now = Preparing("Loading the model.")
+        self._loading: Loading | None = None
+        self._held: Held | None = None
 
     @property
     def ready(self) -> bool:
         """Has everything been loaded?"""
-        return self._target is not None
+        return self._current() is not None
 
     @property
     def target(self) -> TargetModel:
         """The target. ExplorerError before it is loaded."""
-        if self._target is None:
+        held = self._current()
+        if held is None:
             raise ExplorerError("The model is not loaded yet.")
-        return self._target
+        return held.target
+
+    @property
+    def model(self) -> str:
+        """The name that the model was asked for by."""
+        held = self._current()
+        return held.name if held is not None else self.settings.model
 
     @property
     def title(self) -> str:
         """What the page calls the model."""
-        if self.settings.model == TOY_ID:
-            return TOY_LABEL
-        return DEFAULT_MODEL.title if self._default else Path(self.settings.model).name
+        return title_of(self.model)
 
     def drafter(self, kind: str | None) -> Any:
         """The loaded drafter of that kind; None for None."""
         if kind is None:
             return None
-        if kind not in self._drafters:
+        held = self._current()
+        if held is None or kind not in held.drafters:
             raise ExplorerError(self.missing(kind) or f"The {kind} drafter is not loaded yet.")
-        return self._drafters[kind]
+        return held.drafters[kind]
+
+    def costs(self, kind: str | None) -> Costs:
+        """What passes take with that kind of drafter. ExplorerError before it is loaded."""
+        held = self._current()
+        if held is None or kind not in held.costs:
+            raise ExplorerError(self.missing(kind) or "The model is not loaded yet.")
+        return held.costs[kind]
 
     def missing(self, kind: str | None) -> str | None:
-        """Why a kind of drafter cannot be had, or None when it can."""
-        if kind is None or self.settings.model == TOY_ID or kind in self._folders:
+        """Why a kind of drafter cannot be had, or None when it can, as far as is known before all is loaded."""
+        held = self._current()
+        if kind is None or (held is not None and kind in held.drafters):
             return None
-        return f"There is no {kind} drafter for {self.title}; train one or name its folder."
+        if held is not None and kind in held.faults:
+            return held.faults[kind]
+        coming = {**drafter_places(self.model), **self.settings.drafters}
+        if held is None and (self.model == TOY_ID or kind in coming):
+            return None
+        return f"There is no {_words(kind)} drafter for {self.title}; train one or name its folder."
 
     def start(self) -> None:
         """Begin loading in the background, unless that was done."""
+        if self.ready:
+            return
         with self._lock:
-            if self.ready or (self._thread and self._thread.is_alive()):
-                return
-            self._failure = None
-            self._thread = threading.Thread(target=self._load, name="model-loader", daemon=True)
-            self._thread.start()
+            if self._held is None and (self._loading is None or self._loading.over):
+                self._loading = Loading(self.settings)
 
     def watch(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[Preparing]:
         """Wait until all is loaded, telling how far it is. ExplorerError when it failed."""
         self.start()
-        shown = None
-        while not self.ready and not stopped():
-            thread = self._thread
-            if thread is not None:
-                thread.join(0.1)
-            if self._failure is not None:
-                raise self._failure
-            if self._now != shown:
-                shown = self._now
-                yield shown
+        loading = self._loading
+        if loading is not None:
+            yield from loading.wait(stopped)
 
-    @property
-    def _default(self) -> bool:
-        return self.settings.model == DEFAULT_MODEL.id
+    def switch(self, model: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[Preparing]:
+        """Load another model beside the one that answers, then put it in its place.
 
-    @property
-    def _folders(self) -> dict[str, Path]:
-        shipped = {kind: PROJECT / folder for kind, folder in DEFAULT_MODEL.drafters.items()}
-        own = {kind: folder for kind, folder in shipped.items() if folder.is_dir()} if self._default else {}
-        return {**own, **self.settings.drafters}
-
-    def _load(self) -> None:
+        ExplorerError, and nothing has changed, where that fails. Nothing may run on the device meanwhile.
+        """
+        drafters = self.settings.drafters if model == self.settings.model else {}
+        settings = ShelfSettings(model, self.settings.device, self.settings.dtype, drafters, self.settings.switching)
+        loading = Loading(settings)
         try:
-            target = self._load_target()
-            self._drafters = self._load_drafters(target)
-            self._now = Preparing("Warming up.")
-            warm_up(target)
-            self._target = target
-        except ExplorerError as error:
-            self._failure = error
-        except Exception:
-            LOG.exception("loading the model failed")
-            self._failure = ExplorerError("The model could not be loaded; the server's log says more.")
+            yield from loading.wait(stopped)
+        finally:
+            if loading.held is None:
+                loading.abandon()
+        with self._lock:
+            if loading.held is not None:
+                self._held = loading.held
+        loading.held = None
+        _free_memory()
 
-    def _load_target(self) -> TargetModel:
-        settings = self.settings
-        if settings.model == TOY_ID:
-            device = choose_device(settings.device)
-            return toy_target(dtype=choose_dtype(settings.dtype, device), device=device)
-        if not self._default:
-            self._now = Preparing("Loading the model.")
-            folder = Path(settings.model)
-            sha256 = weights_sha256(folder)
-            return self._read(folder, folder.name, sha256, None)
-        folder = ensure_default_model(self._tell)
-        self._now = Preparing("Loading the model.")
-        file = DEFAULT_MODEL.file
-        return self._read(folder, DEFAULT_MODEL.id, file.sha256, file.hub_revision)
+    def _current(self) -> Held | None:
+        """What answers now; a load in the background that has come to its end is taken over here."""
+        with self._lock:
+            if self._held is None and self._loading is not None and self._loading.held is not None:
+                # the only reference from here on, so that a switch can free it
+                self._held, self._loading = self._loading.held, None
+            return self._held
 
-    def _read(self, folder: Path, model_id: str, sha256: str, revision: str | None) -> TargetModel:
-        return load_target(
-            folder,
-            model_id=model_id,
-            label=self.title,
-            sha256=sha256,
-            revision=revision,
-            device=self.settings.device,
-            dtype=self.settings.dtype,
-        )
 
-    def _load_drafters(self, target: TargetModel) -> dict[str, Any]:
-        if self.settings.model == TOY_ID:
-            return {kind: toy_drafter(kind, target) for kind in ("medusa", "eagle")}
-        self._now = Preparing("Loading the drafters.")
-        return {kind: load_drafter(kind, folder, target) for kind, folder in self._folders.items()}
-
-    def _tell(self, text: str, fraction: float | None) -> None:
-        self._now = Preparing(f"Getting the model: {text}.", fraction)
+def _words(kind: str) -> str:
+    """A kind of drafter for people."""
+    return f"barely trained {kind.removesuffix(BARELY)}" if kind.endswith(BARELY) else kind
 
 
 def load_drafter(kind: str, folder: Path, target: TargetModel) -> Any:
     """A drafter of that kind from its folder, bound to the target's matrices."""
-    place = {"device": target.device, "dtype": target.dtype}
-    if kind == "medusa":
-        return load_medusa(folder, output_weight=target.output_weight, **place)
-    if kind == "eagle":
-        return load_eagle(folder, embed_weight=target.embed_weight, output_weight=target.output_weight, **place)
-    raise ExplorerError(f"There is no drafter kind {kind!r}; there is medusa and eagle.")
+    return load(kind, folder, target)
 
 
 def warm_up(target: TargetModel) -> None:
     """First calls are slow (lazy initialisation, memory); none of that belongs on a lane's clock."""
-    prefill = target.prefill([0] * 8)
+    prefill = target.prefill([0] * min(8, target.context_tokens - 1))
+    before = len(prefill.token_ids)
     for nodes in WARM_UP_NODES:
-        cache = target.new_cache(8 + nodes)
+        deepest = max(target.context_tokens - before - 1, 0)
+        cache = target.new_cache(before + nodes)
         cache.copy_from(prefill.cache)
-        chain = tuple(Candidate(0, node, "warm-up") for node in range(nodes - 1))
+        chain = tuple(Candidate(0, min(node, deepest - 1), "warm-up") for node in range(nodes - 1) if deepest)
         target.verify(CandidateTree(0, chain), cache)
     target.synchronize()
+
+
+def _free_memory() -> None:
+    """Give back what the earlier model held: tensors in cycles, and CUDA's own cache."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

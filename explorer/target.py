@@ -8,11 +8,14 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
+from explorer.architectures import context_tokens, refuse_unsupported
 from explorer.cache import KeyValueCache
 from explorer.errors import ExplorerError
-from explorer.products import output_product
+from explorer.probe import Probe, probe
+from explorer.products import Product
 from explorer.texts import TokenTexts
 from explorer.trace import ModelInfo
 from explorer.tree import CandidateTree
@@ -20,6 +23,12 @@ from explorer.tree import CandidateTree
 PREFILL_CHUNK_TOKENS = 128
 TAP_LAST = "last"
 """The hidden state after the final norm: what the output head reads. Medusa and EAGLE ask for it."""
+_HIDDEN = "hidden:"
+
+
+def tap_hidden(index: int) -> str:
+    """The tap of transformers' hidden_states[index]: what layer `index` reads, before any norm (0: embeddings)."""
+    return f"{_HIDDEN}{index}"
 
 
 @dataclass(frozen=True)
@@ -56,16 +65,19 @@ class Prefill:
 
 
 class TargetModel:
-    """Owns the weights, which all lanes share. Each lane has its own cache."""
+    """Owns the weights, which all lanes share. Each lane has its own cache.
+
+    Where accelerate has spread the weights over devices, `device` is the one that token ids go to; logits and taps
+    come back to it.
+    """
 
     def __init__(self, model: Any, tokenizer: Any, info: ModelInfo) -> None:
-        refuse_unsupported(model.config)
+        refuse_unsupported(model.config, stateful=bool(getattr(model, "_is_stateful", False)))
         self._model = model.eval()
         self.tokenizer = tokenizer
         self.info = info
         self.texts = TokenTexts(tokenizer)
-        parameter = next(model.parameters())
-        self.device, self.dtype = parameter.device, parameter.dtype
+        self.device, self.dtype = execution_device(model), next(model.parameters()).dtype
 
     @property
     def transformers_model(self) -> Any:
@@ -75,7 +87,7 @@ class TargetModel:
     @property
     def context_tokens(self) -> int:
         """Longest sequence that the model was made for."""
-        return int(self._model.config.max_position_embeddings)
+        return context_tokens(self._model.config)
 
     @property
     def vocabulary_tokens(self) -> int:
@@ -83,25 +95,30 @@ class TargetModel:
         return int(self._model.config.vocab_size)
 
     @property
-    def hidden_size(self) -> int:
-        """Width of the hidden state."""
-        return int(self._model.config.hidden_size)
+    def num_layers(self) -> int:
+        """Decoder layers."""
+        return int(self._model.config.num_hidden_layers)
 
     @property
+    def hidden_size(self) -> int:
+        """Width of the hidden state that the output head reads."""
+        return int(self._model.get_output_embeddings().weight.shape[1])
+
+    @cached_property
     def embed_weight(self) -> Tensor:
         """(V, hidden) input embeddings; drafters share them."""
-        return self._model.get_input_embeddings().weight.detach()
+        return _weight(self._model.get_input_embeddings(), self.device)
 
-    @property
+    @cached_property
     def output_weight(self) -> Tensor:
         """(V, hidden) output head; drafters share it."""
-        return self._model.get_output_embeddings().weight.detach()
+        return _weight(self._model.get_output_embeddings(), self.device)
 
     @cached_property
     def end_token_ids(self) -> frozenset[int]:
         """Every id that ends an output: the generation config's and the tokenizer's."""
-        configured = self._model.generation_config.eos_token_id
-        ids = configured if isinstance(configured, list) else [configured]
+        configured = getattr(self._model.generation_config, "eos_token_id", None)
+        ids = configured if isinstance(configured, list | tuple) else [configured]
         return frozenset(int(token) for token in [*ids, self.tokenizer.eos_token_id] if token is not None)
 
     def synchronize(self) -> None:
@@ -111,16 +128,16 @@ class TargetModel:
 
     def new_cache(self, capacity: int) -> KeyValueCache:
         """An empty cache for `capacity` positions."""
-        config = self._model.config
-        heads = int(config.num_attention_heads)
-        return KeyValueCache(
-            int(config.num_hidden_layers),
-            int(getattr(config, "num_key_value_heads", None) or heads),
-            int(getattr(config, "head_dim", None) or config.hidden_size // heads),
-            capacity,
-            dtype=self.dtype,
-            device=self.device,
-        )
+        return KeyValueCache(self._probe.layers, capacity)
+
+    @cached_property
+    def _output(self) -> Product:
+        head = self._model.get_output_embeddings()
+        return Product(head.weight, head.bias)
+
+    @cached_property
+    def _probe(self) -> Probe:
+        return probe(self._model, self.device)
 
     def prefill(self, token_ids: Sequence[int], *, taps: frozenset[str] = frozenset()) -> Prefill:
         """Run the whole prompt; `prefill_chunks` without the pauses."""
@@ -140,54 +157,69 @@ class TargetModel:
         Only the last row's logits are made: all of them would take a gigabyte for a long prompt.
         """
         cache = self.new_cache(len(token_ids))
-        hidden: list[Tensor] = []
+        gathered: dict[str, list[Tensor]] = {tap: [] for tap in taps}
         last = torch.empty(0)
         for start in range(0, len(token_ids), PREFILL_CHUNK_TOKENS):
             chunk = list(token_ids[start : start + PREFILL_CHUNK_TOKENS])
             rows = torch.arange(len(chunk))
             causal = rows[:, None] >= rows[None, :]  # (C, C)
-            last = self._forward(chunk, start + rows, causal, cache)  # (C, hidden)
+            tapped = self._forward(chunk, start + rows, causal, cache, taps)
+            last = tapped[TAP_LAST]  # (C, hidden)
             cache.commit(range(len(chunk)))
-            if TAP_LAST in taps:
-                hidden.append(last)
+            for tap in taps:
+                gathered[tap].append(tapped[tap])
             yield (start + len(chunk)) / len(token_ids)
         logits = self._head(last[-1:])[0]
-        return Prefill(list(token_ids), cache, logits, {TAP_LAST: torch.cat(hidden)} if hidden else {})
+        return Prefill(list(token_ids), cache, logits, {tap: torch.cat(parts) for tap, parts in gathered.items()})
 
     @torch.inference_mode()
-    def verify(self, tree: CandidateTree, cache: KeyValueCache, riders: Riders | None = None) -> PassOutput:
+    def verify(
+        self,
+        tree: CandidateTree,
+        cache: KeyValueCache,
+        riders: Riders | None = None,
+        taps: frozenset[str] = frozenset(),
+    ) -> PassOutput:
         """One pass over the tree (and riders): every row sees the cache, its ancestors and itself.
 
-        The rows lie behind `cache.length` afterwards; `cache.commit` decides which of them stay.
+        The last hidden states are always in the output's taps, others where asked for. The rows lie behind
+        `cache.length` afterwards; `cache.commit` decides which of them stay.
         """
         token_ids, offsets, visible = tree.token_ids, list(tree.depths), tree.visibility()
         if riders is not None:
             visible = _with_riders(visible, riders.visible)
             token_ids, offsets = token_ids + riders.token_ids, offsets + riders.offsets
-        hidden = self._forward(token_ids, cache.length + torch.tensor(offsets), visible, cache)
-        return PassOutput(self._head(hidden), {TAP_LAST: hidden})
+        tapped = self._forward(token_ids, cache.length + torch.tensor(offsets), visible, cache, taps)
+        return PassOutput(self._head(tapped[TAP_LAST]), tapped)
 
-    def _forward(self, token_ids: list[int], positions: Tensor, visible: Tensor, cache: KeyValueCache) -> Tensor:
-        """Hidden states (T, hidden) after the final norm. visible: (T, T) bool among the new rows."""
+    def _forward(
+        self, token_ids: list[int], positions: Tensor, visible: Tensor, cache: KeyValueCache, taps: frozenset[str]
+    ) -> dict[str, Tensor]:
+        """Hidden states (T, hidden) per tap, the last ones always. visible: (T, T) bool among the new rows."""
         if cache.length + len(token_ids) > cache.capacity:
             raise ExplorerError(
                 f"The cache holds {cache.capacity} positions and is full; ask for fewer new tokens or a smaller tree."
             )
+        wanted = sorted(int(tap.removeprefix(_HIDDEN)) for tap in taps if tap.startswith(_HIDDEN))
         output = self._model.get_decoder()(
             input_ids=torch.tensor([token_ids], device=self.device),
             position_ids=positions[None].to(self.device),
             attention_mask=additive_mask(visible, cache.length, self.dtype).to(self.device),
             cache=cache,
             use_cache=True,
+            **({"output_hidden_states": wanted} if wanted else {}),
         )
-        return output.last_hidden_state[0]
+        tapped = {tap_hidden(index): output.hidden_states[index][0] for index in wanted}
+        tapped[TAP_LAST] = output.last_hidden_state[0]
+        return {tap: state.to(self.device) for tap, state in tapped.items()}
 
     def _head(self, hidden: Tensor) -> Tensor:
-        """(T, hidden) to logits (T, V)."""
+        """(T, hidden) to logits (T, V), the very ones of the model's own forward."""
         head = self._model.get_output_embeddings()
-        if type(head) is nn.Linear and getattr(head, "bias", None) is None:
-            return output_product(hidden, head.weight)
-        return head(hidden)
+        # accelerate's hook fetches a head that is kept elsewhere, so only the module itself may be called then
+        if type(head) is nn.Linear and not hasattr(head, "_hf_hook"):
+            return self._probe.finish(self._output(hidden))
+        return self._probe.finish(head(hidden).to(self.device))
 
 
 def additive_mask(visible: Tensor, cached: int, dtype: torch.dtype) -> Tensor:
@@ -202,29 +234,23 @@ def additive_mask(visible: Tensor, cached: int, dtype: torch.dtype) -> Tensor:
     return mask[None, None]
 
 
-def refuse_unsupported(config: Any) -> None:
-    """ExplorerError that names the architecture and the reason, for models whose cache cannot be rolled back."""
-    name = (getattr(config, "architectures", None) or [config.model_type])[0]
-    reason = None
-    if getattr(config, "is_encoder_decoder", False):
-        reason = "it is an encoder-decoder"
-    elif any(hasattr(config, key) for key in ("state_size", "ssm_cfg", "rwkv_version", "linear_conv_kernel_dim")):
-        reason = "its recurrent state cannot be rolled back"
-    elif _slides(config):
-        reason = "its sliding-window attention cannot be rolled back"
-    elif getattr(config, "alibi", False) or config.model_type in ("mpt", "bloom"):
-        reason = "ALiBi ignores position ids, which a candidate tree needs"
-    elif not all(hasattr(config, key) for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")):
-        reason = "its layers are not described the way Llama's are"
-    if reason:
-        raise ExplorerError(f"{name} cannot be shown: {reason}. Llama-like causal language models can.")
+def execution_device(model: Any) -> torch.device:
+    """Where token ids go: the embedding's device, or the one that accelerate brings it to for its pass."""
+    embedding = model.get_input_embeddings()
+    for module in (embedding, model):
+        device = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
+        if device is not None:
+            return torch.device(device)
+    return embedding.weight.device
 
 
-def _slides(config: Any) -> bool:
-    kinds = getattr(config, "layer_types", None)
-    if kinds:
-        return any(kind != "full_attention" for kind in kinds)
-    return bool(getattr(config, "sliding_window", None)) and getattr(config, "use_sliding_window", True)
+def _weight(module: nn.Module, device: torch.device) -> Tensor:
+    """A module's weight on that device: the tensor itself where it lies there, a copy where it is kept elsewhere."""
+    with align_module_device(module):
+        weight = module.weight
+        assert isinstance(weight, Tensor)
+        # what was fetched for this moment is dropped again when the block ends
+        return weight.detach().to(device).clone() if hasattr(module, "_hf_hook") else weight.detach()
 
 
 def _with_riders(tree_visible: Tensor, rider_visible: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from explorer.drafters.draft_model import DraftModel, DraftShape
+from explorer.drafters.eagle3_head import Eagle3Head, Eagle3Shape
 from explorer.drafters.eagle_head import EagleHead, EagleShape
 from explorer.drafters.medusa_heads import MedusaHeads
 from explorer.load import describe
@@ -72,7 +74,7 @@ def toy_target(
     return TargetModel(model, toy_tokenizer(), describe(model, model_id=TOY_ID, label=TOY_LABEL))
 
 
-def toy_drafter(kind: str, target: TargetModel, seed: int = 0) -> MedusaHeads | EagleHead:
+def toy_drafter(kind: str, target: TargetModel, seed: int = 0) -> MedusaHeads | EagleHead | Eagle3Head | DraftModel:
     """An untrained drafter of the toy: seeded noise, so that it is right at times and wrong mostly."""
     hidden = target.hidden_size
     with torch.random.fork_rng(devices=[]):
@@ -82,8 +84,42 @@ def toy_drafter(kind: str, target: TargetModel, seed: int = 0) -> MedusaHeads | 
             torch.nn.init.normal_(heads.weight, std=0.05)
             heads.bind(target.output_weight)
             return heads.to(target.device, target.dtype).eval()
+        if kind == "eagle3":
+            return _toy_eagle3(target)
+        if kind == "draft-model":
+            return _toy_draft_model(target)
         shape = EagleShape(hidden, 2 * hidden, num_heads=4, num_kv_heads=2, head_dim=hidden // 4)
         head = EagleHead(shape)
         torch.nn.init.eye_(head.fc.weight[:, hidden:])
         head.to(target.device, target.dtype).bind(target.embed_weight, target.output_weight)
         return head.eval()
+
+
+def _toy_eagle3(target: TargetModel) -> Eagle3Head:
+    """It drafts from every other token, and passes on the highest of its taps."""
+    hidden, kept = target.hidden_size, torch.arange(0, target.vocabulary_tokens, 2)
+    shape = Eagle3Shape(
+        hidden, 2 * hidden, num_heads=4, num_kv_heads=2, head_dim=hidden // 4, draft_vocab_size=len(kept)
+    )
+    head = Eagle3Head(shape, token_map=kept, aux_layers=(1, 2, 3))  # four layers have no default taps
+    torch.nn.init.eye_(head.fc.weight[:, 2 * hidden :])
+    with torch.no_grad():
+        head.lm_head.weight.copy_(target.output_weight[kept])
+    head.to(target.device, target.dtype).bind(target.embed_weight)
+    return head.eval()
+
+
+def _toy_draft_model(target: TargetModel) -> DraftModel:
+    """One random layer between the target's embedding and output head."""
+    hidden = target.hidden_size
+    shape = DraftShape(
+        num_layers=1,
+        intermediate_size=2 * hidden,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=hidden // 4,
+        context_tokens=target.context_tokens,
+    )
+    drafter = DraftModel.new(shape, target)
+    drafter.module.requires_grad_(False)
+    return drafter

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from explorer import shelf as shelves
+from explorer import stock
+from explorer.drafters.detect import KINDS
 from explorer.errors import ExplorerError
 from explorer.load import choose_device, choose_dtype, load_target, weights_sha256
 from explorer.shelf import Shelf, ShelfSettings, load_drafter
@@ -53,9 +54,11 @@ def test_watching_loads_and_ends_when_all_is_there() -> None:
     watched(shelf)
     assert shelf.ready
     assert shelf.target.info.id == "toy"
-    assert {kind: type(shelf.drafter(kind)).__name__ for kind in ("medusa", "eagle")} == {
+    assert {kind: type(shelf.drafter(kind)).__name__ for kind in KINDS} == {
         "medusa": "MedusaHeads",
         "eagle": "EagleHead",
+        "eagle3": "Eagle3Head",
+        "draft-model": "DraftModel",
     }
     assert watched(shelf) == []
     with pytest.raises(ExplorerError, match=r"drafter is not loaded yet|no other drafter"):
@@ -70,7 +73,7 @@ def test_many_watchers_load_once(monkeypatch: pytest.MonkeyPatch) -> None:
         go.wait(10)
         return toy_target()
 
-    monkeypatch.setattr(shelves, "toy_target", slow)
+    monkeypatch.setattr(stock, "toy_target", slow)
     shelf = Shelf(settings())
     threads = [threading.Thread(target=watched, args=(shelf,)) for _ in range(4)]
     for thread in threads:
@@ -87,7 +90,7 @@ def test_a_failed_load_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
         raise ExplorerError("No network.")
 
     shelf = Shelf(settings())
-    monkeypatch.setattr(shelves, "toy_target", broken)
+    monkeypatch.setattr(stock, "toy_target", broken)
     assert failure(shelf) == "No network."
     assert failure(shelf) == "No network."
     monkeypatch.undo()
@@ -96,7 +99,7 @@ def test_a_failed_load_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_defect_while_loading_is_told_without_its_insides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelves, "toy_target", lambda **_: {}["secret"])
+    monkeypatch.setattr(stock, "toy_target", lambda **_: {}["secret"])
     assert failure(Shelf(settings())) == "The model could not be loaded; the server's log says more."
 
 
@@ -107,7 +110,7 @@ def test_whoever_stops_watching_stops_nobody_else(monkeypatch: pytest.MonkeyPatc
         go.wait(10)
         return toy_target()
 
-    monkeypatch.setattr(shelves, "toy_target", slow)
+    monkeypatch.setattr(stock, "toy_target", slow)
     shelf = Shelf(settings())
     list(shelf.watch(stopped=lambda: True))
     assert not shelf.ready
@@ -239,8 +242,10 @@ def test_dtypes() -> None:
     assert choose_dtype("auto", cpu) == torch.float32
     assert choose_dtype("auto", cuda) == torch.bfloat16
     assert choose_dtype("bfloat16", cpu) == torch.bfloat16
+    assert choose_dtype("fastest", cuda) == torch.bfloat16
+    assert choose_dtype("fastest", cpu) == choose_dtype("fastest", cpu) in (torch.float32, torch.bfloat16)
     for wanted in ("float16", "int8", "", "torch.float32"):
-        with pytest.raises(ExplorerError, match="use auto, float32 or bfloat16"):
+        with pytest.raises(ExplorerError, match="use auto, fastest, float32 or bfloat16"):
             choose_dtype(wanted, cpu)
 
 

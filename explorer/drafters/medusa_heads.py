@@ -4,13 +4,12 @@ Head i (from 0) at position t predicts token t+2+i: z = h + SiLU(W z + b) once p
 U is the head's own output matrix where the checkpoint has one (`{i}.{layers}.weight`), else the target's
 output matrix, shared by all heads (the "version 2" layout of the public code).
 
-Deviation from the public layouts: an optional `token_map` tensor limits the shared output matrix to the
-rows of a draft vocabulary. Tokens outside of it are never drafted; the output stays right.
+An optional `token_map` tensor (vLLM's; a deviation in the other layouts) limits the output matrix to the rows
+of a draft vocabulary. Tokens outside of it are never drafted; the output stays right.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from explorer.drafters.checkpoint import DrafterInfo, describe, need, read_checkpoint, read_token_map
+from explorer.drafters.checkpoint import Checkpoint, DrafterInfo, config_integer, describe, need, read_token_map
+from explorer.drafters.medusa_layout import MedusaLayout, read_layout
 from explorer.errors import ExplorerError
-from explorer.products import output_product
-
-_PREFIX = re.compile(r"^medusa_heads?\.")
-_BLOCK = re.compile(r"^(\d+)\.(\d+)\.linear\.(weight|bias)$")
-_OUTPUT = re.compile(r"^(\d+)\.(\d+)\.weight$")
+from explorer.products import Product
 
 
 class MedusaHeads(nn.Module):
@@ -41,20 +37,26 @@ class MedusaHeads(nn.Module):
         *,
         num_layers: int = 1,
         own_output: int | None = None,
+        shared_output: bool = False,
         token_map: Tensor | None = None,
         accuracies: list[list[float]] | None = None,
         info: DrafterInfo | None = None,
     ) -> None:
-        """`own_output` is the vocabulary size of the heads' own output matrices, None for the shared one."""
+        """`own_output` is the number of rows of the heads' own output matrices, None where the target's serves all.
+
+        With `shared_output` one own matrix serves all heads.
+        """
         super().__init__()
         self.num_heads = num_heads
         self.hidden_size = hidden_size
         # Zero weights: an untrained head repeats the target's own next-token logits (paper, section 2.2.1).
         self.weight = nn.Parameter(torch.zeros(num_layers, num_heads, hidden_size, hidden_size))
         self.bias = nn.Parameter(torch.zeros(num_layers, num_heads, 1, hidden_size))
-        self.own_output = None if own_output is None else nn.Parameter(torch.zeros(num_heads, own_output, hidden_size))
+        matrices = 1 if shared_output else num_heads
+        self.own_output = None if own_output is None else nn.Parameter(torch.zeros(matrices, own_output, hidden_size))
         self.register_buffer("token_map", token_map, persistent=False)
         self.register_buffer("output_weight", None, persistent=False)
+        self._output: Product | None = None
         self.accuracies = accuracies or []
         own = self.weight.numel() + self.bias.numel() + (0 if self.own_output is None else self.own_output.numel())
         self.info = info or DrafterInfo("untrained", own, own * self.weight.element_size(), None)
@@ -67,9 +69,10 @@ class MedusaHeads(nn.Module):
                 f"the target has {output_weight.shape[-1]}."
             )
         if self.own_output is not None:
-            if self.own_output.shape[1] != output_weight.shape[0]:
+            tokens = output_weight.shape[0] if self.token_map is None else len(self.token_map)
+            if self.own_output.shape[1] != tokens:
                 raise ExplorerError(
-                    f"The Medusa heads have {self.own_output.shape[1]} tokens, the target has {output_weight.shape[0]}."
+                    f"The Medusa heads have {self.own_output.shape[1]} tokens, the target has {tokens}."
                 )
             return
         rows = output_weight.detach() if self.token_map is None else output_weight.detach()[self.token_map]
@@ -86,80 +89,100 @@ class MedusaHeads(nn.Module):
         """(h,) -> (K, D) logits, or (T, h) -> (K, T, D)."""
         states = self.states(hidden.unsqueeze(0) if hidden.ndim == 1 else hidden)  # (K, T, h)
         if self.own_output is not None:
-            logits = torch.bmm(states, self.own_output.transpose(1, 2))
+            outputs = self.own_output.expand(self.num_heads, -1, -1)
+            logits = torch.bmm(states, outputs.transpose(1, 2))
         else:
             assert self.output_weight is not None, "bind() comes before forward()"
-            logits = output_product(states.flatten(0, 1), self.output_weight).unflatten(0, states.shape[:2])
+            self._output = Product.of(self.output_weight, self._output)
+            logits = self._output(states.flatten(0, 1)).unflatten(0, states.shape[:2])
         return logits[:, 0] if hidden.ndim == 1 else logits
 
     def export(self) -> dict[str, Tensor]:
         """Tensors under their public names, bf16, without any tensor of the target."""
         tensors: dict[str, Tensor] = {}
-        for layer in range(self.weight.shape[0]):
-            for head in range(self.num_heads):
+        for head in range(self.num_heads):
+            for layer in range(self.weight.shape[0]):
                 tensors[f"{head}.{layer}.linear.weight"] = self.weight[layer, head].detach().to(torch.bfloat16)
                 tensors[f"{head}.{layer}.linear.bias"] = self.bias[layer, head, 0].detach().to(torch.bfloat16)
+            if self.own_output is not None:
+                output = self.own_output[head if len(self.own_output) > 1 else 0]
+                tensors[f"{head}.{self.weight.shape[0]}.weight"] = output.detach().to(torch.bfloat16)
         if self.token_map is not None:
             tensors["token_map"] = self.token_map.to(torch.int32)
         return tensors
 
 
 def load_medusa(folder: Path, *, output_weight: Tensor, device: torch.device | str, dtype: torch.dtype) -> MedusaHeads:
-    """Heads of a checkpoint folder, bound to the target's output matrix (V, h)."""
-    raw, config = read_checkpoint(folder)
-    tensors = {_PREFIX.sub("", name): tensor for name, tensor in raw.items()}
-    vocab_size, hidden_size = output_weight.shape
-    # Counted from the keys: public configs name another number of heads than their files hold.
-    num_heads, num_layers, has_output = _layout(tensors, folder)
+    """Heads of a checkpoint folder in any public layout, bound to the target's output matrix (V, h).
+
+    Of a whole model with heads in it, only the heads are read.
+    """
+    checkpoint = Checkpoint(folder)
+    config, vocab_size = checkpoint.config, output_weight.shape[0]
+    layout = read_layout(checkpoint, folder, config_integer(config, "medusa_num_layers", 1, folder))
+    _check_size(checkpoint[min(layout.weights.items())[1]], output_weight.shape[1], folder)
+    pieces = [*layout.weights.values(), *layout.biases.values(), *layout.outputs.values()]
+    tensors = checkpoint.read([*pieces, *(name for name in (layout.shared_output, layout.token_map) if name)])
+    token_map = None
+    if layout.token_map is not None:
+        token_map = read_token_map({"token_map": tensors[layout.token_map]}, vocab_size, folder)
+    outputs = _outputs(layout, tensors, output_weight.shape, token_map, folder)
     heads = MedusaHeads(
-        num_heads,
-        hidden_size,
-        num_layers=num_layers,
-        own_output=vocab_size if has_output else None,
-        token_map=read_token_map(tensors, vocab_size, folder),
-        accuracies=_accuracies(config, num_heads, folder),
+        layout.num_heads,
+        output_weight.shape[1],
+        num_layers=layout.num_layers,
+        own_output=outputs[0].shape[0] if outputs else None,
+        shared_output=layout.shared_output is not None,
+        token_map=token_map,
+        accuracies=_accuracies(config, layout.num_heads, folder),
         info=describe(folder, tensors, config),
     )
-    _check_size(tensors, hidden_size, folder)
-    _fill(heads, tensors, num_layers, folder)
+    _fill(heads, layout, tensors, folder)
+    with torch.no_grad():
+        for head, output in enumerate(outputs):
+            assert heads.own_output is not None
+            heads.own_output[head] = output
     heads = heads.to(device=device, dtype=dtype).eval().requires_grad_(False)
     heads.bind(output_weight.to(device))
     return heads
 
 
-def _layout(tensors: Mapping[str, Tensor], folder: Path) -> tuple[int, int, bool]:
-    """Number of heads, number of layers, whether heads have their own output matrix."""
-    blocks = [match for name in tensors if (match := _BLOCK.match(name))]
-    outputs = [match for name in tensors if (match := _OUTPUT.match(name))]
-    unknown = sorted(
-        name for name in tensors if name != "token_map" and not _BLOCK.match(name) and not _OUTPUT.match(name)
-    )
-    if unknown or not blocks:
-        found = f"it has {unknown[0]}" if unknown else "it has no residual block"
-        raise ExplorerError(f"The drafter in {folder} is not a set of Medusa heads: {found}.")
-    num_heads = 1 + max(int(match[1]) for match in (*blocks, *outputs))
-    num_layers = 1 + max(int(match[2]) for match in blocks)
-    return num_heads, num_layers, bool(outputs)
-
-
-def _check_size(tensors: Mapping[str, Tensor], hidden_size: int, folder: Path) -> None:
-    found = tensors["0.0.linear.weight"].shape[-1] if "0.0.linear.weight" in tensors else hidden_size
-    if found != hidden_size:
+def _check_size(shape: tuple[int, ...], hidden_size: int, folder: Path) -> None:
+    if shape[-1:] != (hidden_size,):
         raise ExplorerError(
-            f"The Medusa heads in {folder} are made for hidden size {found}, the target has {hidden_size}."
+            f"The Medusa heads in {folder} are made for hidden size {shape[-1]}, the target has {hidden_size}."
         )
 
 
-def _fill(heads: MedusaHeads, tensors: Mapping[str, Tensor], num_layers: int, folder: Path) -> None:
+def _fill(heads: MedusaHeads, layout: MedusaLayout, tensors: Mapping[str, Tensor], folder: Path) -> None:
     size = heads.hidden_size
+    plain = layout.vllm and not layout.biases  # vLLM's blocks have no bias unless the config asks for one
     with torch.no_grad():
         for head in range(heads.num_heads):
-            for layer in range(num_layers):
-                heads.weight[layer, head] = need(tensors, f"{head}.{layer}.linear.weight", (size, size), folder)
-                heads.bias[layer, head, 0] = need(tensors, f"{head}.{layer}.linear.bias", (size,), folder)
-            if heads.own_output is not None:
-                shape = (heads.own_output.shape[1], size)
-                heads.own_output[head] = need(tensors, f"{head}.{num_layers}.weight", shape, folder)
+            for layer in range(layout.num_layers):
+                block = layout.block(head, layer)
+                name = layout.weights.get(block, f"{block[0]}.{block[1]}.linear.weight")
+                heads.weight[layer, head] = need(tensors, name, (size, size), folder)
+                name = layout.biases.get(block, f"{block[0]}.{block[1]}.linear.bias")
+                if not plain:
+                    heads.bias[layer, head, 0] = need(tensors, name, (size,), folder)
+
+
+def _outputs(
+    layout: MedusaLayout, tensors: Mapping[str, Tensor], matrix: torch.Size, token_map: Tensor | None, folder: Path
+) -> list[Tensor]:
+    """Output matrices of the file, (V or D, h) each: one for all heads, one for each, or none."""
+    names = [layout.shared_output] if layout.shared_output else []
+    if layout.outputs:
+        missing = f".{layout.num_layers}.weight"
+        names = [layout.outputs.get(head, f"{head}{missing}") for head in range(layout.num_heads)]
+    kept = None if token_map is None else len(token_map)
+    outputs = []
+    for name in names:
+        rows = tensors[name].shape[0] if name in tensors and tensors[name].ndim else 0
+        output = need(tensors, name, (kept if rows == kept else matrix[0], matrix[1]), folder)
+        outputs.append(output if token_map is None or rows == kept else output[token_map])
+    return outputs
 
 
 def _accuracies(config: Mapping[str, Any], num_heads: int, folder: Path) -> list[list[float]]:

@@ -138,11 +138,11 @@ def test_absent_rope_base_means_ten_thousand(write_folder, eagle_tensors, eagle_
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"fc.weight": None}, r"not an EAGLE head: it lacks the tensor fc\.weight"),
+        ({"fc.weight": None}, "no drafter that is known"),
         ({"layers.0.mlp.up_proj.weight": None}, r"lacks the tensor layers\.0\.mlp\.up_proj\.weight"),
         ({"layers.0.mlp.up_proj.weight": torch.zeros(3, 3)}, r"has shape \(3, 3\)"),
         ({"layers.0.input_layernorm.weight": torch.zeros(32)}, "not a plain EAGLE head"),
-        ({"d2t": torch.zeros(4, dtype=torch.long)}, "is an EAGLE-3 head"),
+        ({"d2t": torch.zeros(4, dtype=torch.long)}, "not a plain EAGLE head: it has the tensor d2t"),
         ({"embed_tokens.weight": torch.zeros(47, 32)}, r"has shape \(47, 32\)"),
         ({"token_map": torch.tensor([-1])}, "outside the target's 48"),
     ],
