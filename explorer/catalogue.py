@@ -1,10 +1,11 @@
-"""The models on offer, as frozen data: where each comes from and how the page names it."""
+"""The default model, as frozen data: where it comes from and how the page names it. Others are in pairs.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from explorer.errors import ExplorerError
+BARELY = "-barely"
+"""Ends the kind of a drafter that stopped early in its training: to show what training buys."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,12 @@ DEFAULT_MODEL = Model(
         {
             "medusa": "assets/drafters/smollm2-135m-medusa",
             "eagle": "assets/drafters/smollm2-135m-eagle",
+            "eagle3": "assets/drafters/smollm2-135m-eagle3",
+            "draft-model": "assets/drafters/smollm2-135m-draft-model",
+            "medusa-barely": "assets/drafters/smollm2-135m-medusa-barely",
+            "eagle-barely": "assets/drafters/smollm2-135m-eagle-barely",
         }
     ),
 )
 
 MODELS: tuple[Model, ...] = (DEFAULT_MODEL,)
-
-
-def find(model_id: str) -> Model:
-    """The model of that id; an unknown id is refused with the ids on offer."""
-    for model in MODELS:
-        if model.id == model_id:
-            return model
-    known = ", ".join(model.id for model in MODELS)
-    raise ExplorerError(f"There is no model {model_id!r}; on offer: {known}, or a folder with a model.")

@@ -1,4 +1,4 @@
-"""python -m explorer train medusa | eagle."""
+"""python -m explorer train medusa | eagle | eagle3 | draft-model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from explorer.errors import ExplorerError
 app = typer.Typer(no_args_is_help=True, help="Train a drafter for a target on its own answers.")
 
 Data = Annotated[Path, typer.Option(help="JSONL (may be gzipped) of prompts and the target's own answers.")]
-Out = Annotated[Path, typer.Option(help="Folder for weights, config and card; OUT-work beside it keeps features.")]
+Out = Annotated[
+    Path, typer.Option(help="Folder for weights, config and card; OUT-work beside it: state, checkpoints, report.")
+]
 Model = Annotated[Path | None, typer.Option(help="Folder of the target; the default model when left out.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Use at most this many tokens of text.")]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the data.")]
@@ -25,8 +27,8 @@ Other = Annotated[
     list[str],
     typer.Option(
         "--set",
-        help="key=value of another training option, such as learning_rate, draft_vocab, batch_tokens, "
-        "max_length, unroll_steps, save_every, cache; may be given again.",
+        help="key=value of another training option, such as learning_rate, draft_vocab, batch_tokens, accumulate, "
+        "max_length, unroll_steps, mixed_precision, device, save_every, cache, features; may be given again.",
     ),
 ]
 
@@ -69,6 +71,42 @@ def eagle(
     values = {"data": data, "out": out, "max_tokens": max_tokens, "epochs": epochs}
     values |= {"threads": threads, "seed": seed, "unroll_epochs": unroll_epochs}
     _tell(train_eagle(_options(model, values, other)), out)
+
+
+@app.command()
+def eagle3(
+    data: Data,
+    out: Out,
+    model: Model = None,
+    max_tokens: MaxTokens = None,
+    epochs: Epochs = None,
+    threads: Threads = 1,
+    seed: Seed = 0,
+    other: Other = [],  # noqa: B006
+) -> None:
+    """Train an EAGLE-3 layer (three fused hidden states, a training-time test, its own output matrix)."""
+    from explorer.training.eagle3 import train_eagle3  # heavy: only this command needs it
+
+    values = {"data": data, "out": out, "max_tokens": max_tokens, "epochs": epochs, "threads": threads, "seed": seed}
+    _tell(train_eagle3(_options(model, values, other)), out)
+
+
+@app.command("draft-model")
+def draft_model(
+    data: Data,
+    out: Out,
+    model: Model = None,
+    max_tokens: MaxTokens = None,
+    epochs: Epochs = None,
+    threads: Threads = 1,
+    seed: Seed = 0,
+    other: Other = [],  # noqa: B006
+) -> None:
+    """Train a small draft model (a few layers of the target, distilled)."""
+    from explorer.training.draft_model import train_draft_model  # heavy: only this command needs it
+
+    values = {"data": data, "out": out, "max_tokens": max_tokens, "epochs": epochs, "threads": threads, "seed": seed}
+    _tell(train_draft_model(_options(model, values, other)), out)
 
 
 def _options(model: Path | None, values: dict[str, Any], other: list[str]) -> Any:

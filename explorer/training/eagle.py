@@ -1,11 +1,13 @@
 """Training of the EAGLE layer.
 
-Stage 1 (EAGLE-1, section 3.2): every slot on the true feature; smooth-L1 of the feature plus soft
-cross-entropy of the token that it stands for. Stage 2 (training-time test, EAGLE-3, section 3.2): the same
-losses on a few unrolled steps on the layer's own outputs, which is what drafting does.
+Stage 1 (EAGLE-1, arXiv 2401.15077, section 3.2): every slot on the true feature; smooth-L1 of the feature
+plus soft cross-entropy of the token that it stands for, through the frozen head. Stage 2 (training-time
+test, EAGLE-3, arXiv 2503.01840, section 3.2): the same losses on a few unrolled steps on the layer's own
+outputs, which is what drafting does.
 
-Deviations from the papers, all measured on this scale: cross-entropy weight 0.5 (paper 0.1) over a candidate
-vocabulary; `fc` starts as the identity on the feature half; a feature loss is kept in stage 2.
+Deviations from the papers, all measured on this scale: cross-entropy weight 0.5 (`cross_entropy_weight=0.1`
+for the paper's) over a candidate vocabulary; `fc` starts as the identity on the feature half; a feature loss
+is kept in stage 2.
 """
 
 from __future__ import annotations
@@ -18,20 +20,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from explorer.drafters.eagle_head import EagleHead, EagleShape
-from explorer.training.evaluate import EagleReport, evaluate_eagle
+from explorer.training.evaluate import Report, evaluate_eagle
 from explorer.training.features import Sample
-from explorer.training.loop import Stage, StageResult, run_stage
-from explorer.training.losses import candidate_rows, feature_noise, feature_regression, soft_cross_entropy
+from explorer.training.loop import Loss
+from explorer.training.losses import (
+    candidate_rows,
+    decayed_mean,
+    feature_noise,
+    feature_regression,
+    soft_cross_entropy,
+)
+from explorer.training.monitor import Trainee
 from explorer.training.options import TrainOptions
-from explorer.training.prepare import Prepared, prepare, training_rows
-from explorer.training.publish import Clock, publish_eagle
-from explorer.training.unroll import unroll
+from explorer.training.prepare import Prepared
+from explorer.training.publish import eagle_config
+from explorer.training.train import Plan, StagePlan, train
+from explorer.training.unroll import reached, unroll
 
-REGRESSION_WEIGHT = 1.0
-CROSS_ENTROPY_WEIGHT = 0.5
-STEP_DECAY = 0.8
-# The paper's noise width for sequences of 512 tokens: (U - 0.5) * 0.2.
-NOISE_HALF_WIDTH = 0.1
 EPOCHS, UNROLL_EPOCHS = 3.0, 1.5
 LEARNING_RATE = 1e-3
 UNROLL_LEARNING_RATE_PART = 0.6
@@ -45,6 +50,9 @@ class EagleBatch:
     features: Tensor  # (B, T, h)
     targets: Tensor  # (B, T, h) features t+1
     answer: Tensor  # (B, T) bool: slots whose prediction stands for an answer token of the text
+
+    def to(self, device: torch.device) -> EagleBatch:
+        return EagleBatch(*(each.to(device) for each in (self.token_ids, self.features, self.targets, self.answer)))
 
 
 def make_batch(samples: Sequence[Sample]) -> EagleBatch:
@@ -64,31 +72,39 @@ def make_batch(samples: Sequence[Sample]) -> EagleBatch:
     return EagleBatch(token_ids, features[:, :-1], features[:, 1:], answer)
 
 
-def eagle_loss(head: EagleHead, batch: EagleBatch, steps: int, generator: torch.Generator) -> Tensor:
-    """Weighted loss of all unroll steps on one batch."""
-    assert head.output_weight is not None
-    noisy = feature_noise(batch.features, generator, NOISE_HALF_WIDTH)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        outputs = unroll(head, batch.token_ids, noisy, steps)
+@dataclass(frozen=True)
+class EagleLoss:
+    """Weighted loss of all unrolled steps on one batch."""
+
+    regression_weight: float = 1.0
+    cross_entropy_weight: float = 0.5
+    noise: float = 0.1
+    """The paper's half width for sequences of 512 tokens: (U - 0.5) * 0.2."""
+    step_decay: float = 0.8
+    full: bool = False
+
+    def __call__(self, head: EagleHead, batch: EagleBatch, steps: int, generator: torch.Generator) -> Tensor:
+        """The loss of `steps` unrolled steps; 1 is plain EAGLE-1 training."""
+        assert head.output_weight is not None
+        outputs = unroll(head, batch.token_ids, feature_noise(batch.features, generator, self.noise), steps)
+        if not bool(batch.answer.any()):
+            return torch.stack([parameter.sum() * 0.0 for parameter in head.parameters()]).sum()
         with torch.no_grad():
             flat_targets = batch.targets[batch.answer]  # (N, h)
             target_logits = F.linear(flat_targets, head.output_weight)
-            rows = candidate_rows(target_logits, generator)
+            rows = candidate_rows(target_logits, generator, full=self.full)
             target_logits = target_logits[:, rows]
         output_rows = head.output_weight[rows]
-        total = torch.zeros(())
+        losses = []
         for step, output in enumerate(outputs):
-            # Slots nearer to the first answer slot than `step` would need a rollout from inside the prompt.
-            deep = batch.answer.clone()
-            deep[:, step:] &= batch.answer[:, : deep.shape[1] - step]
-            deep[:, :step] = False
-            predicted = output[deep]
-            kept = deep[batch.answer]
+            deep = reached(batch.answer, step)
+            if not bool(deep.any()):
+                break  # the answers of this batch are shorter than the rollout
+            kept, predicted = deep[batch.answer], output[deep]
             regression = feature_regression(predicted, flat_targets[kept])
             entropy = soft_cross_entropy(F.linear(predicted, output_rows), target_logits[kept])
-            loss = REGRESSION_WEIGHT * regression + CROSS_ENTROPY_WEIGHT * entropy
-            total = total + STEP_DECAY**step * loss
-    return total / sum(STEP_DECAY**step for step in range(len(outputs)))
+            losses.append(self.regression_weight * regression + self.cross_entropy_weight * entropy)
+        return decayed_mean(losses, self.step_decay)
 
 
 def new_eagle(shape: EagleShape, seed: int, *, token_map: Tensor | None) -> EagleHead:
@@ -106,56 +122,43 @@ def new_eagle(shape: EagleShape, seed: int, *, token_map: Tensor | None) -> Eagl
     return head
 
 
-def train_eagle(options: TrainOptions) -> EagleReport:
+def train_eagle(options: TrainOptions) -> Report:
     """Train a head for the target in `options.model`, write it to `options.out`, report held-out figures."""
-    options = options.with_defaults(epochs=EPOCHS, unroll_epochs=UNROLL_EPOCHS, learning_rate=LEARNING_RATE)
-    clock = Clock()
-    with clock.part("features"):
-        prepared = prepare(options)
-    head = new_eagle(_shape_for(prepared), options.seed, token_map=prepared.token_map)
-    head.bind(prepared.embed_weight.float(), prepared.output_weight.float())
-    clock.seconds["stage 1"] = run_eagle_stage(head, prepared, options, unrolled=False).seconds
-    report = evaluate_eagle(head, prepared.held_out)
-    publish_eagle(head, prepared, options, report, clock)
+    return train(options.with_defaults(epochs=EPOCHS, unroll_epochs=UNROLL_EPOCHS, learning_rate=LEARNING_RATE), _plan)
+
+
+def _plan(prepared: Prepared, options: TrainOptions) -> Plan:
+    sizes = prepared.target.sizes
+    shape = EagleShape(
+        hidden_size=sizes.hidden_size,
+        intermediate_size=sizes.intermediate_size,
+        num_heads=sizes.num_heads,
+        num_kv_heads=sizes.num_kv_heads,
+        head_dim=sizes.head_dim,
+        rms_norm_eps=sizes.rms_norm_eps,
+    )
+    head = new_eagle(shape, options.seed, token_map=prepared.token_map).to(prepared.device)
+    head.bind(prepared.embed_rows(), prepared.output_rows())
+    loss = EagleLoss(
+        options.regression_weight, options.cross_entropy_weight, options.noise, options.step_decay, options.full_loss
+    )
+
+    def unrolled(steps: int) -> Loss:
+        def batch_loss(indices: Sequence[int], generator: torch.Generator) -> Tensor:
+            batch = make_batch([prepared.train[index] for index in indices])
+            return loss(head, batch.to(prepared.device), steps, generator)
+
+        return batch_loss
+
+    trainee = Trainee(
+        title="EAGLE head",
+        export=head.export,
+        config=lambda report: eagle_config(head),
+        evaluate=lambda limit: evaluate_eagle(head, prepared.held_out, limit=limit),
+    )
+    stages = [StagePlan("eagle-stage-1", options.passes, options.rate, options.seed, unrolled(1))]
     if options.unroll_epochs:
-        clock.seconds["stage 2"] = run_eagle_stage(head, prepared, options, unrolled=True).seconds
-        report = evaluate_eagle(head, prepared.held_out)
-        publish_eagle(head, prepared, options, report, clock)
-    return report
-
-
-def run_eagle_stage(head: EagleHead, prepared: Prepared, options: TrainOptions, *, unrolled: bool) -> StageResult:
-    """Stage 1 (`unrolled` false) or stage 2; `options` have their defaults filled in."""
-    rate = options.learning_rate or LEARNING_RATE
-    epochs = (options.unroll_epochs if unrolled else options.epochs) or 0.0
-    steps = options.unroll_steps if unrolled else 1
-    name = "eagle-stage-2" if unrolled else "eagle-stage-1"
-    stage = Stage(
-        name=name,
-        lengths=training_rows(prepared),
-        epochs=epochs,
-        batch_tokens=options.batch_tokens,
-        learning_rate=rate * (UNROLL_LEARNING_RATE_PART if unrolled else 1.0),
-        seed=options.seed + int(unrolled),
-        save_every=options.save_every,
-        state_path=options.work_folder / f"{name}.pt",
-        fingerprint=f"{prepared.fingerprint}-{epochs}-{steps}-{rate}-{options.batch_tokens}-{options.seed}",
-    )
-
-    def loss(indices: Sequence[int], generator: torch.Generator) -> Tensor:
-        return eagle_loss(head, make_batch([prepared.train[i] for i in indices]), steps, generator)
-
-    return run_stage(head, loss, stage)
-
-
-def _shape_for(prepared: Prepared) -> EagleShape:
-    """The draft layer has the sizes of one layer of the target."""
-    config = prepared.target_config
-    return EagleShape(
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
-        rms_norm_eps=config.rms_norm_eps,
-    )
+        rate = options.rate * UNROLL_LEARNING_RATE_PART
+        second = unrolled(options.unroll_steps)
+        stages.append(StagePlan("eagle-stage-2", options.unroll_epochs, rate, options.seed + 1, second))
+    return Plan(head, trainee, stages)

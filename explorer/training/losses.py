@@ -11,18 +11,25 @@ RANDOM_OTHERS = 2000
 
 
 def candidate_rows(
-    target_logits: Tensor, generator: torch.Generator, best: int = TARGET_BEST, others: int = RANDOM_OTHERS
+    target_logits: Tensor,
+    generator: torch.Generator,
+    best: int = TARGET_BEST,
+    others: int = RANDOM_OTHERS,
+    *,
+    full: bool = False,
 ) -> Tensor:
-    """Columns of (N, D) logits that a batch's loss looks at: (C,), ascending.
+    """Columns of (N, D) logits that a batch's loss looks at: (C,), ascending. `full`: all of them.
 
     The union of each position's `best` tokens, plus random others that stand for the long tail. The
     softmax over these few thousand columns costs a fraction of one over the vocabulary, and nearly all
     probability of the target lies on them.
     """
-    size = target_logits.shape[-1]
+    size, device = target_logits.shape[-1], target_logits.device
+    if full:
+        return torch.arange(size, device=device)
     top = target_logits.topk(min(best, size), dim=-1).indices.flatten()
-    extra = torch.randint(size, (others,), generator=generator)
-    chosen = torch.zeros(size, dtype=torch.bool)
+    extra = torch.randint(size, (others,), generator=generator).to(device)
+    chosen = torch.zeros(size, dtype=torch.bool, device=device)
     chosen[top] = True
     chosen[extra] = True
     return chosen.nonzero().squeeze(-1)
@@ -41,4 +48,11 @@ def feature_regression(predicted: Tensor, true: Tensor) -> Tensor:
 
 def feature_noise(features: Tensor, generator: torch.Generator, half_width: float) -> Tensor:
     """Uniform noise in [-half_width, half_width]: drafting sees imperfect features, training should too."""
-    return features + (torch.rand(features.shape, generator=generator) * 2 - 1) * half_width
+    noise = (torch.rand(features.shape, generator=generator) * 2 - 1) * half_width
+    return features + noise.to(features.device)
+
+
+def decayed_mean(losses: list[Tensor], decay: float) -> Tensor:
+    """Weighted mean of the losses of unrolled steps or heads, each weight `decay` times the one before."""
+    weights = [decay**place for place in range(len(losses))]
+    return torch.stack([weight * loss for weight, loss in zip(weights, losses, strict=True)]).sum() / sum(weights)

@@ -1,11 +1,13 @@
 """Which slot learns which target. Off by one here trains well and drafts badly."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from explorer.drafters.eagle_head import EagleHead, EagleShape
 from explorer.drafters.medusa_heads import MedusaHeads
-from explorer.training import eagle, medusa
+from explorer.training import draft_model, eagle, eagle3, medusa
 from explorer.training.evaluate import evaluate_eagle, evaluate_medusa
 
 SIZE = 64
@@ -86,7 +88,7 @@ def test_evaluation_gives_a_perfect_eagle_full_marks(perfect_eagle, counting_sam
 
 
 def test_a_draft_vocabulary_is_translated_before_comparing(perfect_eagle, counting_samples):
-    token_map = torch.arange(SIZE).flip(0)
+    token_map = torch.arange(2, SIZE).flip(0)
     reduced = EagleHead(perfect_eagle.shape, token_map=token_map)
     reduced.load_state_dict(perfect_eagle.state_dict())
     reduced.bind(torch.eye(SIZE), torch.eye(SIZE))
@@ -95,11 +97,39 @@ def test_a_draft_vocabulary_is_translated_before_comparing(perfect_eagle, counti
 
 def test_losses_are_lowest_for_the_perfect_drafter(perfect_eagle, perfect_heads, counting_samples):
     batch = eagle.make_batch(counting_samples)
-    right = eagle.eagle_loss(perfect_eagle, batch, 3, torch.Generator().manual_seed(0))
+    eagle_loss = eagle.EagleLoss()
+    right = eagle_loss(perfect_eagle, batch, 3, torch.Generator().manual_seed(0))
     flat = medusa.make_batch(counting_samples, num_heads=3)
-    right_medusa = medusa.medusa_loss(perfect_heads, flat, torch.Generator().manual_seed(0))
+    medusa_losses = [medusa.MedusaLoss(perfect_heads, torch.eye(SIZE), hard=hard) for hard in (False, True)]
+    right_medusa = [loss(flat, torch.Generator().manual_seed(0)) for loss in medusa_losses]
     with torch.no_grad():
         perfect_eagle.fc.weight[:, :SIZE] = successor(2)
         perfect_heads.weight.copy_(torch.roll(perfect_heads.weight, 1, dims=2))
-    assert right < eagle.eagle_loss(perfect_eagle, batch, 3, torch.Generator().manual_seed(0))
-    assert right_medusa < medusa.medusa_loss(perfect_heads, flat, torch.Generator().manual_seed(0))
+    assert right < eagle_loss(perfect_eagle, batch, 3, torch.Generator().manual_seed(0))
+    for before, loss in zip(right_medusa, medusa_losses, strict=True):
+        assert before < loss(flat, torch.Generator().manual_seed(0))
+
+
+def test_answers_shorter_than_the_rollout_give_a_finite_loss(perfect_eagle, counting_samples):
+    """Four answer tokens: slots for two guesses, none for a third."""
+    short = [replace(each, example=replace(each.example, ids=each.example.ids[:8])) for each in counting_samples]
+    short = [replace(each, features=each.features[:8]) for each in short]
+    batch = eagle.make_batch(short)
+    losses = [eagle.EagleLoss(noise=0.0)(perfect_eagle, batch, steps, torch.Generator()) for steps in (1, 3, 8)]
+    assert all(torch.isfinite(loss) for loss in losses)
+    nothing = replace(batch, answer=torch.zeros_like(batch.answer))
+    assert eagle.EagleLoss()(perfect_eagle, nothing, 3, torch.Generator()).item() == 0.0
+
+
+def test_eagle3_slots_and_draft_model_positions(counting_samples):
+    """Both learn the token after next from slot t, respectively the next token from position t, in the answer only."""
+    inside = torch.ones(SIZE, dtype=torch.bool)
+    inside[9] = False
+    tapped = [replace(each, taps=each.features.repeat(1, 3)) for each in counting_samples]
+    batch = eagle3.make_batch(tapped, inside)
+    assert torch.equal(batch.targets[batch.answer].argmax(-1), batch.token_ids[batch.answer] + 1)
+    slots = batch.answer[0].nonzero().squeeze(-1).tolist()
+    assert slots == [slot for slot in range(3, 16 - 2) if slot + 2 != 9]  # token 9 cannot be drafted
+    draft = draft_model.make_batch(counting_samples)
+    assert torch.equal(draft.targets.argmax(-1), draft.token_ids[draft.answer] + 1)
+    assert draft.answer[0].nonzero().squeeze(-1).tolist() == list(range(3, 15))

@@ -8,7 +8,7 @@ import torch
 
 from explorer.errors import ExplorerError
 from explorer.training.data import build_examples, read_pairs
-from explorer.training.features import extract_features, length_batches
+from explorer.training.features import extract_features, length_batches, read_samples
 from explorer.training.target import load_frozen
 
 
@@ -24,8 +24,18 @@ def examples(target, data_file):
     )
 
 
-def extract(target, examples, folder, sha256="aa"):
-    return extract_features(target.model, examples, folder, target_sha256=sha256, batch_tokens=100, show_progress=False)
+def extract(target, examples, folder, sha256="aa", taps=(), **parts):
+    shards = extract_features(
+        target.model,
+        examples,
+        folder,
+        target_sha256=sha256,
+        tap_layers=taps,
+        batch_tokens=100,
+        show_progress=False,
+        **parts,
+    )
+    return shards if parts else read_samples(shards, target.config.hidden_size, len(taps))
 
 
 def test_features_are_the_final_normed_states_of_each_sequence_alone(target, examples, tmp_path):
@@ -37,6 +47,30 @@ def test_features_are_the_final_normed_states_of_each_sequence_alone(target, exa
             torch.testing.assert_close(sample.features.float(), alone.hidden_states[-1][0], atol=2e-2, rtol=1e-2)
             logits = sample.features.float() @ target.output_weight.T
             torch.testing.assert_close(logits, alone.logits[0], atol=2e-2, rtol=2e-2)
+
+
+def test_taps_are_the_inputs_of_the_named_layers_before_the_norm(target, examples, tmp_path):
+    samples = extract(target, examples[:70], tmp_path, taps=(1, 2))
+    with torch.inference_mode():
+        for sample in samples[::17]:
+            alone = target.model.base_model(torch.tensor([sample.example.ids]), output_hidden_states=True)
+            expected = torch.cat([alone.hidden_states[1][0], alone.hidden_states[2][0]], dim=-1)
+            torch.testing.assert_close(sample.taps.float(), expected, atol=2e-2, rtol=1e-2)
+
+
+def test_several_processes_share_the_work(target, examples, tmp_path):
+    first = extract(target, examples, tmp_path, part=0, parts=2)
+    assert [shard.complete for shard in first] == [True, False]
+    assert all(shard.complete for shard in extract(target, examples, tmp_path, part=1, parts=2))
+    samples = extract(target, examples, tmp_path)
+    assert [sample.example for sample in samples] == examples
+
+
+def test_features_of_a_run_without_taps_are_completed_by_one_with_taps(target, examples, tmp_path):
+    plain = extract(target, examples[:10], tmp_path)
+    both = extract(target, examples[:10], tmp_path, taps=(1,))
+    assert all(sample.taps is None for sample in plain)
+    assert all(torch.equal(a.features, b.features) and b.taps.shape[1] == 64 for a, b in zip(plain, both, strict=True))
 
 
 def test_finished_shards_are_kept_and_only_missing_ones_computed(target, examples, tmp_path):
