@@ -22,6 +22,20 @@ SCHEMA = 1
 BASELINE = "autoregressive"
 """The method whose lane the others are measured against."""
 
+RULES = {
+    "greedy": "match",
+    "speculative": "speculative sampling",
+    "typical": "typical acceptance",
+    "top-k": "top-k match",
+    "prefix": "match by prefix",
+    "block": "match by block",
+}
+"""Acceptance rules in words."""
+
+TIE_MARGINS = {"float32": TIE_MARGIN, "float16": 0.06, "bfloat16": 0.5}
+"""Below this logit margin rounding decides. A logit between 16 and 32 is rounded to 0.125 in bfloat16 and to 0.016
+in float16, and passes of different widths round differently in every layer: four such steps."""
+
 
 @dataclass
 class _Lane:
@@ -95,6 +109,7 @@ class Reel:
             "title": header.title,
             "subtitle": header.subtitle,
             "state": lane.state,
+            "rule": rule_mark(header),
             "badge": badge(header, lane.state, self._run.lossless.get(header.lane), len(lane.record.tokens)),
             "counters": self._counters(lane),
             "views": list(lane.views),
@@ -159,13 +174,39 @@ def light_step(header: LaneHeader, step: Step, tokens: tuple[OutputToken, ...], 
     }
 
 
+def rule_mark(header: LaneHeader) -> dict[str, Any] | None:
+    """Is the lane's acceptance rule lossless? In a word, and what that means; None for the baseline."""
+    if header.method == BASELINE:
+        return None
+    sampled = bool(header.params.get("temperature"))
+    name = RULES.get(str(header.params.get("acceptance_rule", "")), "")
+    if name == "match":
+        name = "sample match" if sampled else "greedy match"
+    if not header.lossless:
+        meaning = (
+            "the rule also accepts drafts that the target would not have chosen, so the output may differ by design"
+        )
+    elif sampled:
+        meaning = "every token has exactly the distribution that plain sampling gives it; single outputs may differ"
+    else:
+        meaning = (
+            "a draft is kept only where it is the target's own choice, so the output must be that of plain decoding"
+        )
+    title = f"{name}: {meaning}." if name else f"{meaning[0].upper()}{meaning[1:]}."
+    return {
+        "lossless": header.lossless,
+        "text": "lossless" if header.lossless else "not lossless",
+        "title": title[0].upper() + title[1:],
+    }
+
+
 def badge(header: LaneHeader, state: str, check: LosslessCheck | None, tokens: int) -> dict[str, str]:
     """Does the lane's output equal the baseline's? In a word for the player and in words for people."""
     if header.method == BASELINE and check is None:
         return {"kind": "baseline", "text": "baseline"}
     if check is None:
         if not header.lossless:
-            return {"kind": "lossy", "text": "may differ from autoregressive by design"}
+            return {"kind": "lossy", "text": "may differ by design"}
         return {"kind": "pending", "text": _uncompared(header, state)}
     if check.equal:
         so_far = " so far" if state in ("cancelled", "error") else ""
@@ -174,8 +215,8 @@ def badge(header: LaneHeader, state: str, check: LosslessCheck | None, tokens: i
     margin = "" if check.margin is None else f", logit margin {check.margin:.2g}"
     if not header.lossless:
         return {"kind": "lossy", "text": f"differs {where}, as this rule may{margin}"}
-    if check.margin is not None and check.margin < TIE_MARGIN:
-        return {"kind": "tie", "text": f"a rounding tie: differs {where}{margin}"}
+    if check.margin is not None and check.margin < TIE_MARGINS.get(header.model.dtype, TIE_MARGIN):
+        return {"kind": "tie", "text": f"a near-tie, decided by rounding: differs {where}{margin}"}
     return {"kind": "differs", "text": f"differs {where}{margin}"}
 
 
@@ -184,7 +225,7 @@ def _uncompared(header: LaneHeader, state: str) -> str:
     if state in ("waiting", "running"):
         return "compared when it has ended"
     if header.params.get("temperature"):
-        return "sampled: equal in distribution, not token by token"
+        return "sampled: equal in distribution"
     return "not compared"
 
 

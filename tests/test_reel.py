@@ -6,7 +6,7 @@ import pytest
 
 from explorer.events import Checked, Ended, Preparing, Queued
 from explorer.figures import FIGURES
-from explorer.reel import Reel, badge, model_line, reel_of
+from explorer.reel import Reel, badge, model_line, reel_of, rule_mark
 from explorer.runs import Run
 from explorer.trace import LosslessCheck
 from tests.traces import MODEL, header, make_comparison, make_events
@@ -14,7 +14,7 @@ from tests.traces import MODEL, header, make_comparison, make_events
 EVENTS = make_events()
 KEYS = {"schema", "run", "state", "message", "progress", "prompt", "model", "settings", "max_tokens", "lanes"}
 LANE_KEYS = {
-    "id", "method", "title", "subtitle", "state", "badge", "counters", "views", "first", "prefill_ms", "steps",
+    "id", "method", "title", "subtitle", "state", "rule", "badge", "counters", "views", "first", "prefill_ms", "steps",
 }  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def test_reels_fold_into_their_run():
          "differs from token 5 on, logit margin 0.3"),
         ("eagle", "done", LosslessCheck(equal=False, first_difference=0), "differs", "differs from token 1 on"),
         ("eagle", "done", LosslessCheck(equal=False, first_difference=4, margin=0.0004), "tie",
-         "a rounding tie: differs from token 5 on, logit margin 0.0004"),
+         "a near-tie, decided by rounding: differs from token 5 on, logit margin 0.0004"),
     ],
 )  # fmt: skip
 def test_badges(method, state, check, kind, text):
@@ -204,3 +204,43 @@ def test_model_line():
     told = MODEL.model_copy(update={"label": "Tiny, 4-bit file, dequantised", "threads": 2})
     assert model_line(told) == "Tiny, 4-bit file, dequantised · float32 · CPU, 2 threads"
     assert model_line(MODEL.model_copy(update={"device": "cuda:0"})).endswith("GPU")
+
+
+def test_a_near_tie_is_judged_by_the_models_precision():
+    """Logits of 16 to 32 are rounded to an eighth in bfloat16: passes of other widths round otherwise."""
+    half = dataclasses.replace(header("eagle"), model=MODEL.model_copy(update={"dtype": "bfloat16"}))
+    check = LosslessCheck(equal=False, first_difference=4, margin=0.125)
+    assert badge(half, "done", check, 24)["kind"] == "tie"
+    assert badge(header("eagle"), "done", check, 24)["kind"] == "differs"
+    assert badge(half, "done", check.model_copy(update={"margin": 2.0}), 24)["kind"] == "differs"
+
+
+@pytest.mark.parametrize(
+    ("params", "lossless", "text", "title"),
+    [
+        ({"acceptance_rule": "greedy"}, True, "lossless", "Greedy match: a draft is kept only where"),
+        ({"acceptance_rule": "greedy", "temperature": 1.0}, True, "lossless", "Sample match: every token has exactly"),
+        ({"acceptance_rule": "speculative", "temperature": 1.0}, True, "lossless", "Speculative sampling: every"),
+        (
+            {"acceptance_rule": "typical", "temperature": 1.0},
+            False,
+            "not lossless",
+            "Typical acceptance: the rule also",
+        ),
+        ({"acceptance_rule": "top-k"}, False, "not lossless", "Top-k match: the rule also accepts"),
+        ({"acceptance_rule": "block"}, True, "lossless", "Match by block: a draft is kept"),
+        ({"acceptance_rule": ["odd"]}, True, "lossless", "A draft is kept only"),
+        ({}, False, "not lossless", "The rule also accepts drafts"),
+    ],
+)
+def test_every_lane_says_whether_its_rule_is_lossless(params, lossless, text, title):
+    mark = rule_mark(dataclasses.replace(header("medusa", params), lossless=lossless))
+    assert mark is not None
+    assert (mark["lossless"], mark["text"]) == (lossless, text)
+    assert mark["title"].startswith(title)
+    assert mark["title"].endswith(".")
+
+
+def test_the_baseline_has_no_rule():
+    assert rule_mark(header("autoregressive")) is None
+    assert [lane["rule"] is None for lane in VALUES[-1]["lanes"]] == [True, False, False, False]

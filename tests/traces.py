@@ -39,10 +39,10 @@ OUTPUT = ["```", "python", "\n", "def", " f", "ibonacci", "(", "n", "):", "\n   
 """What every lane writes."""
 
 TITLES = {
-    "autoregressive": ("Autoregressive", True),
-    "medusa": ("Medusa", True),
-    "eagle": ("EAGLE", True),
-    "lookahead": ("Lookahead", True),
+    "autoregressive": "Autoregressive",
+    "medusa": "Medusa",
+    "eagle": "EAGLE",
+    "lookahead": "Lookahead",
 }
 
 MODEL = ModelInfo(id="maker/Tiny-1M", dtype="float32", device="cpu", parameters=1_000_000)
@@ -317,5 +317,4 @@ def make_run(run_id: str = "example", recorded: bool = True) -> Run:
 
 def header(method: str = "eagle", params: dict[str, Any] | None = None) -> LaneHeader:
     """What is known of a lane before it runs."""
-    title, lossless = TITLES.get(method, (method, True))
-    return LaneHeader(method, method, title, "", lossless, params or {}, MODEL, None)
+    return LaneHeader(method, method, TITLES.get(method, method), "", True, params or {}, MODEL, None)

@@ -39,6 +39,7 @@ function makeDeck() {
   for (const key of ['\u2190', '\u2192', '\u2191', '\u2193', 'space']) keys.append(el('kbd', '', key));
   parts.at.append(parts.where, keys);
   deck.append(buttons, scrub, parts.at);
+  parts.deck = deck;
   return deck;
 }
 

@@ -39,9 +39,19 @@ function makeFigure(name) {
   const table = el('div', 'dx-table');
   const note = el('p', 'dx-note');
   const legend = el('div', 'dx-legend');
+  const more = set(el('p', 'dx-more', '\u2194 scroll sideways for the rest'), { hidden: true });
   scroller.append(sheet.box, table);
-  box.append(scroller, note, legend);
-  return { name, box, scroller, sheet, spare: null, table, note, legend, drawn: null, rows: new Map() };
+  box.append(scroller, more, note, legend);
+  const figure = { name, box, scroller, sheet, spare: null, table, note, legend, more, drawn: null, rows: new Map() };
+  scroller.addEventListener('scroll', () => showMore(figure), { passive: true });
+  return figure;
+}
+
+/** What goes on beyond the right edge fades out there, and a line says so. */
+function showMore(figure) {
+  const { scrollWidth, clientWidth, scrollLeft } = figure.scroller;
+  figure.more.hidden = scrollWidth <= clientWidth + 4;
+  figure.box.classList.toggle('more', scrollWidth - clientWidth - scrollLeft > 4);
 }
 
 function showLegend(figure, common) {
@@ -137,6 +147,33 @@ function tableRow(figure, cells) {
   return row;
 }
 
+/** Lines of text with marked pieces: name first, then the text itself. */
+function drawText(figure, common, frame) {
+  const lines = el('div', 'dx-lines');
+  if (frame.caption) lines.append(el('p', 'dx-caption', frame.caption));
+  figure.rows = new Map();
+  for (const line of frame.lines || []) {
+    const text = el('p', 'dx-line');
+    text.append(el('span', 'dx-line-name', line.name));
+    for (const piece of line.pieces || []) text.append(textPiece(figure, piece));
+    lines.append(text);
+  }
+  set(figure.scroller, { 'aria-label': common.title || figure.name });
+  figure.table.replaceChildren(lines);
+}
+
+function textPiece(figure, piece) {
+  const span = el('span', 'dx-piece' + (piece.k ? ' k-' + piece.k : ''), piece.t);
+  if (piece.node !== null && piece.node !== undefined) {
+    const node = String(piece.node);
+    span.dataset.node = node;
+    figure.rows.set(node, [...(figure.rows.get(node) || []), span]);
+  }
+  return span;
+}
+
+const FLAT = { table: drawTable, text: drawText }; // what needs no drawing library
+
 function tokenOf(figure, step) {
   return viewKey(state.lane, figure.name) + '|' + step + '|' + figure.scroller.clientWidth;
 }
@@ -152,12 +189,12 @@ async function drawView(figure) {
   if (frame === null || !common) {
     figure.sheet.box.hidden = figure.table.hidden = true;
     showNote(figure, 'This step has nothing to show here.');
-  } else if (common.kind === 'table') {
+  } else if (FLAT[common.kind]) {
     figure.sheet.box.hidden = true;
     figure.table.hidden = false;
     figure.scroller.classList.add('tabular');
     showNote(figure, '');
-    drawTable(figure, common, frame);
+    FLAT[common.kind](figure, common, frame);
   } else {
     if (!plotly) return refused(figure, key);
     figure.sheet.box.hidden = false;
@@ -170,6 +207,7 @@ async function drawView(figure) {
   figure.scroller.style.minHeight = (tallest.get(key) || 0) + 'px';
   figure.box.classList.remove('waiting');
   ring(figure);
+  showMore(figure);
   return true;
 }
 
@@ -204,7 +242,7 @@ async function drawSpare(figure, step) {
   const key = viewKey(state.lane, figure.name);
   const common = commons.get(key);
   const frame = frames.get(key + '|' + step);
-  if (!plotly || !common || !frame || common.kind === 'table') return;
+  if (!plotly || !common || !frame || FLAT[common.kind]) return;
   const token = tokenOf(figure, step);
   if (figure.spare && figure.spare.token === token) return;
   if (!figure.spare) {

@@ -6,7 +6,8 @@ function makeLane(lane) {
   const name = button('dx-name', null, () => selectLane(lane.id), lane.title);
   const what = el('div', 'dx-what');
   const badge = el('div', 'dx-badge');
-  who.append(name, what, badge);
+  const rule = set(el('span', 'dx-rule'), { role: 'note', hidden: true });
+  who.append(name, rule, what, badge);
   const stream = set(el('div', 'dx-stream'), {
     tabindex: 0, role: 'group', 'aria-label': 'Output of ' + lane.title + ', one group a step', dir: 'ltr',
   });
@@ -18,7 +19,7 @@ function makeLane(lane) {
   row.append(who, stream, nums, bar);
   row.addEventListener('click', (event) => laneClicked(event, lane.id));
   const capsules = new Map();
-  return { id: lane.id, row, name, what, badge, stream, numbers, track, capsules, drawn: 0, ends: [], lane };
+  return { id: lane.id, row, name, rule, what, badge, stream, numbers, track, capsules, drawn: 0, ends: [], lane };
 }
 
 function addNumber(nums, label) {
@@ -95,6 +96,7 @@ function updateLane(view, lane, maxTokens) {
   write(view.what, lane.subtitle || '');
   set(view.badge, { 'data-kind': lane.badge ? lane.badge.kind : null });
   write(view.badge, lane.badge ? lane.badge.text : '');
+  showRule(view.rule, lane.rule);
   set(view.row, { 'data-lane-state': lane.state });
   const counters = lane.counters || {};
   write(view.numbers[0], number(counters.per_pass, 2));
@@ -106,6 +108,14 @@ function updateLane(view, lane, maxTokens) {
   const done = view.ends.length ? view.ends[view.ends.length - 1] : 0;
   view.track.style.setProperty('--share', Math.min(1, maxTokens ? done / maxTokens : 0));
   set(view.name, { title: (counters.tokens || 0) + ' tokens' });
+}
+
+/** Whether the lane's acceptance rule keeps the target's output; the tooltip says what that means. */
+function showRule(mark, rule) {
+  mark.hidden = !rule;
+  if (!rule) return;
+  write(mark, rule.text);
+  set(mark, { 'data-lossless': rule.lossless ? 'yes' : 'no', title: rule.title, 'aria-label': rule.text + ': ' + rule.title });
 }
 
 /** Which step of a lane holds the output token at a position. */

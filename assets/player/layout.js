@@ -7,15 +7,26 @@ function build() {
   parts.status = set(el('div', 'dx-status'), { role: 'status' });
   parts.actions = el('div', 'dx-actions');
   parts.whole = button('dx-text', null, toggleWhole, 'whole text');
-  parts.download = button('dx-text', null, download, 'download');
+  parts.download = button('dx-text', null, () => download(parts.download, 'recording'), 'download');
+  parts.replay = button('dx-text', null, () => download(parts.replay, 'replay'), 'replay (HTML)');
+  parts.replay.title = 'One file that plays this in a browser, with no server and no network';
   parts.download.title = 'The whole comparison as one JSON file';
   set(parts.whole, { 'aria-pressed': 'false', title: 'Show all lines of each output' });
-  parts.actions.append(parts.whole, parts.download);
+  parts.actions.append(parts.whole, parts.download, ...(server.replay ? [parts.replay] : []));
   heading.append(parts.title, parts.hint, parts.actions);
   parts.lanes = el('div', 'dx-lanes');
   parts.inspect = buildInspect();
   root.classList.add('dx');
   element.replaceChildren(parts.status, heading, parts.lanes, parts.inspect, buildOverviews(), makeDeck(), offstage);
+  placeSentence();
+}
+
+/** The sentence stays in sight with the deck, however many lanes there are; on a phone it would take too much room. */
+function placeSentence() {
+  const wide = matchMedia('(min-width: 721px)');
+  const place = () => (wide.matches ? parts.deck.prepend(parts.say) : parts.panels.before(parts.say));
+  wide.addEventListener('change', place);
+  place();
 }
 
 function buildInspect() {
@@ -34,7 +45,7 @@ function buildInspect() {
   parts.sideBody = el('div');
   parts.sidePanel.append(parts.tabs, parts.sideBody);
   parts.panels.append(parts.mainPanel, parts.sidePanel);
-  section.append(heading, parts.say, parts.panels);
+  section.append(heading, parts.panels);
   return section;
 }
 
@@ -43,6 +54,9 @@ function buildOverviews() {
   const cards = [
     ['timeline', 'Where the time goes', "each lane's own clock; a pass over a wide tree takes longer, so fewer passes need not be faster; click a span for its step", []],
     ['race', 'The race', 'tokens of output; a steeper line is ahead', [['passes', 'over target passes'], ['ms', 'over milliseconds']]],
+    ['acceptance', 'Acceptance', 'counts: the same on every machine; hover a point for its definition', [['depth', 'by depth'], ['steps', 'step by step']]],
+    ['roofline', 'Cost model: other hardware', 'a model, not a measurement: filled marks were measured, open ones and lines are predictions', [['recorded model', 'the recorded model'], ['8B model', 'an 8B model']]],
+    ['lanes', 'How the lanes differ', 'what each method needs, what was counted, and what was timed here; hover a number for its definition', []],
   ];
   for (const [name, title, hint, axes] of cards) {
     const column = el('div');
@@ -77,12 +91,18 @@ function toggleWhole() {
   scrollLanes();
 }
 
-async function download() {
-  parts.download.disabled = true;
-  const answer = await ask('recording', { run: state.run });
-  parts.download.disabled = false;
+/** What the server makes of the run, as a file; the text of the button says when it takes a while. */
+async function download(pressed, what) {
+  const { textContent: label } = pressed;
+  pressed.disabled = true;
+  const waiting = setTimeout(() => write(pressed, 'making the file \u2026'), 400);
+  const answer = await ask(what, { run: state.run });
+  clearTimeout(waiting);
+  write(pressed, label);
+  pressed.disabled = false;
   if (!answer.ok) return showStatus(state.state, answer.error, null);
-  const link = set(el('a'), { href: URL.createObjectURL(new Blob([answer.text], { type: 'application/json' })), download: answer.name });
+  const type = answer.name.endsWith('.html') ? 'text/html' : 'application/json';
+  const link = set(el('a'), { href: URL.createObjectURL(new Blob([answer.text], { type })), download: answer.name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
@@ -158,7 +178,8 @@ function showStatus(name, message, progress) {
   set(parts.status, { 'data-kind': name });
   const items = [el('span', 'dx-state', name === 'recorded' && shown && isExample(shown) ? 'recorded example' : STATE_WORDS[name] || name)];
   if (!message && shown && !(name === 'recorded' && isExample(shown))) items.push(set(el('q', 'dx-prompt', oneLine(shown.prompt)), { title: shown.prompt.slice(0, 2000), dir: 'auto' }));
-  items.push(el('span', 'dx-message', words.join(' \u00b7 ')));
+  const said = words.join(' \u00b7 ');
+  items.push(set(el('span', 'dx-message', said), { title: said }));
   if (BUSY.has(name)) {
     items.push(set(el('progress', 'dx-progress'), { 'aria-label': 'Progress', max: 1, value: typeof progress === 'number' ? progress : null }));
   }
@@ -178,5 +199,5 @@ function showHeading(value) {
   const same = kinds.includes('baseline') && kinds.every((kind) => kind === 'baseline' || kind === 'equal');
   write(parts.title, same ? 'Same prompt, same model, same answer' : 'Same prompt, same model');
   write(parts.hint, 'one capsule is one pass of the target; accepted drafts are underlined');
-  parts.download.hidden = isBusy() || !value.lanes.length;
+  parts.download.hidden = parts.replay.hidden = isBusy() || !value.lanes.length;
 }

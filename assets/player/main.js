@@ -188,6 +188,7 @@ function addLane(lane) {
   const view = makeLane(lane);
   laneViews.set(lane.id, view);
   parts.lanes.append(view.row);
+  parts.lanes.classList.toggle('many', laneViews.size > 4);
   return view;
 }
 
@@ -234,7 +235,7 @@ function showEmpty() {
   root.classList.add('empty');
   write(parts.title, 'Nothing has run yet');
   write(parts.hint, 'type a prompt above and press Run; the lanes appear here and decode side by side');
-  parts.download.hidden = true;
+  parts.download.hidden = parts.replay.hidden = true;
 }
 
 function themeNow() {
@@ -283,7 +284,7 @@ function hovered(event) {
 }
 
 function cellClicked(event) {
-  const cell = event.target.closest('td[data-node]');
+  const cell = event.target.closest('td[data-node], .dx-piece[data-node]');
   if (cell) pin(cell.dataset.node);
 }
 

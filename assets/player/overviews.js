@@ -7,6 +7,7 @@ function makeOverview(name) {
   const figure = makeFigure(name);
   figure.axis = null;
   figure.onpick = pickSpan;
+  figure.sheet.box.hidden = true; // a picture without words until it is drawn
   overviews.set(name, figure);
   return figure;
 }
@@ -44,9 +45,13 @@ async function drawOverview(figure) {
   }
   const token = key + '|' + figure.scroller.clientWidth;
   if (!figure.view || figure.drawn === token) return;
-  figure.sheet.box.hidden = false;
-  await drawPlot(figure, figure.sheet, figure.view, figure.view, state.run + '|' + figure.axis);
+  const flat = FLAT[figure.view.kind];
+  figure.sheet.box.hidden = !!flat;
+  figure.scroller.classList.toggle('tabular', !!flat);
+  if (flat) flat(figure, figure.view, figure.view);
+  else await drawPlot(figure, figure.sheet, figure.view, figure.view, state.run + '|' + figure.axis);
   figure.drawn = token;
+  showMore(figure);
   figure.cursor = figure.view.cursor || {};
   placeCursor(figure);
 }

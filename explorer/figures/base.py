@@ -1,12 +1,12 @@
 """What a view is: a description that says which steps it shows and how to build their pictures.
 
-A view of kind "plotly" builds `{data, layout, alt, min_width}` per step, a "table" `{caption, rows, alt}`;
-docs/design/reel.md is the contract with the player.
+A view of kind "plotly" builds `{data, layout, alt, min_width}` per step, a "table" `{caption, rows, alt}`, a
+"text" `{caption, lines, alt}`; docs/design/reel.md is the contract with the player.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -14,12 +14,29 @@ from pydantic import ValidationError
 
 from explorer.events import LaneHeader
 from explorer.figures.theme import Theme
-from explorer.payloads import EaglePayload, LookaheadPayload, MedusaPayload
+from explorer.payloads import (
+    DraftModelPayload,
+    EaglePayload,
+    JacobiPayload,
+    LookaheadPayload,
+    MedusaPayload,
+    PromptLookupPayload,
+)
 from explorer.runs import Run
-from explorer.trace import Step
+from explorer.trace import Record, Step
 
 Json = dict[str, Any]
-Known = TypeVar("Known", MedusaPayload, EaglePayload, LookaheadPayload)
+Known = TypeVar("Known", bound=Record)
+
+SHOWN: tuple[type[Record], ...] = (
+    MedusaPayload,
+    EaglePayload,
+    LookaheadPayload,
+    DraftModelPayload,
+    PromptLookupPayload,
+    JacobiPayload,
+)
+"""Payloads that a view here shows."""
 
 NEXT = "next"
 """Id of the target's own token in pictures; drafted nodes have their numbers."""
@@ -37,6 +54,11 @@ def no_columns(header: LaneHeader, steps: Sequence[Step]) -> list[str]:
     return []
 
 
+def no_roles(step: Step) -> Iterable[str]:
+    """For views whose legend is always the same."""
+    return ()
+
+
 @dataclass(frozen=True)
 class View:
     """A picture or table of one step."""
@@ -45,7 +67,7 @@ class View:
     title: str
     label: str
     """What the picture shows, in a sentence."""
-    kind: Literal["plotly", "table"]
+    kind: Literal["plotly", "table", "text"]
     applies: Callable[[Step], bool]
     build: Callable[[LaneHeader, Step, Theme], Json]
     layout: Callable[[Theme], Json] = no_layout
@@ -53,6 +75,16 @@ class View:
     columns: Callable[[LaneHeader, Sequence[Step]], list[str]] = no_columns
     legend: tuple[str, ...] = ()
     """Roles to explain under the picture."""
+    rare: Callable[[Step], Iterable[str]] = no_roles
+    """Roles to explain only in lanes that have them: those of one step."""
+    story: Callable[[LaneHeader, Sequence[Step], Theme], Json] | None = None
+    """In place of `build` where a picture needs the steps before it: the lane's steps up to the one to draw."""
+
+    def picture(self, header: LaneHeader, steps: Sequence[Step], theme: Theme) -> Json:
+        """Of the last of these steps; the others come before it in its lane."""
+        if self.story is not None:
+            return self.story(header, steps, theme)
+        return self.build(header, steps[-1], theme)
 
 
 @dataclass(frozen=True)
@@ -80,7 +112,7 @@ def payload_as(step: Step, model: type[Known]) -> Known | None:
 
 def payload_known(step: Step) -> bool:
     """Does a view here show the step's payload?"""
-    return bool(payload_as(step, MedusaPayload) or payload_as(step, EaglePayload) or payload_as(step, LookaheadPayload))
+    return any(payload_as(step, model) is not None for model in SHOWN)
 
 
 def drafts_committed(step: Step) -> int:

@@ -13,9 +13,9 @@ from explorer.events import LaneHeader
 from explorer.figures.base import Json, View, payload_as, step_name
 from explorer.figures.labels import drawn_token, plotly_text, plural, prob_fine, quoted
 from explorer.figures.reasons import role_of
-from explorer.figures.swarm import spread
+from explorer.figures.swarm import LABEL, Spot, spread
 from explorer.figures.theme import MONO, Theme, axis, base_layout
-from explorer.payloads import EaglePayload, FrontierNode
+from explorer.payloads import EaglePayload, FeatureError, FrontierNode
 from explorer.trace import Step
 
 HEIGHT = 360
@@ -25,6 +25,12 @@ COLUMN = 92
 """Least pixels per depth."""
 SIDE = 0.11
 """From one mark to the next beside it, in columns."""
+LIMIT = 8
+"""Longest text, in characters."""
+CHARACTER = 7.0
+"""Pixels per character of a text."""
+RING = 10.0
+"""Pixels from the middle of a mark to where its ring ends, and a little air."""
 TOP = 0.12
 """Upper end of the axis, as a power of ten."""
 TICKS = [1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.00001]
@@ -46,6 +52,8 @@ class Mark:
     """Where its text begins; None where there is no room for it."""
     beside: int = 0
     """Marks that stand aside between it and its text."""
+    room: int = LIMIT
+    """Characters of its text that fit before the next column's marks."""
 
 
 def marks_of(step: Step, payload: EaglePayload) -> list[Mark]:
@@ -71,15 +79,23 @@ def placed(marks: list[Mark]) -> list[Mark]:
     heights = [PLOT * (log10(mark.score) - bottom) / (TOP - bottom) for mark in marks]
     order = sorted(range(len(marks)), key=lambda place: (marks[place].role != "accepted", -marks[place].score))
     spots = spread([mark.depth for mark in marks], heights, order)
-    return [
-        replace(
-            mark,
-            x=round(mark.depth + SIDE * spot.slot, 2),
-            label_x=None if spot.label is None else round(mark.depth + SIDE * (spot.label + 1), 2),
-            beside=spot.beside,
-        )
-        for mark, spot in zip(marks, spots, strict=True)
-    ]
+    made = []
+    for mark, spot, height in zip(marks, spots, heights, strict=True):
+        ahead = [h for other, h in zip(marks, heights, strict=True) if other.depth == mark.depth + 1]
+        room = _room(spot, any(abs(h - height) < RING + LABEL / 2 for h in ahead))
+        label = None if spot.label is None or not room else round(mark.depth + SIDE * (spot.label + 1), 2)
+        x = round(mark.depth + SIDE * spot.slot, 2)
+        made.append(replace(mark, x=x, label_x=label, beside=spot.beside, room=room))
+    return made
+
+
+def _room(spot: Spot, blocked: bool) -> int:
+    """How long a text may be: where a mark of the next column stands at its height it has to end before that."""
+    if not blocked or spot.label is None:
+        return LIMIT
+    pixels = COLUMN * (1 - SIDE * (spot.label + 1)) - RING
+    left = int(pixels / CHARACTER) - (3 if spot.beside else 0)
+    return min(left, LIMIT) if left >= 2 else 0
 
 
 def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
@@ -89,7 +105,8 @@ def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
     depths = max((mark.depth for mark in marks), default=1)
     data = [*_edges(marks, theme), *_cut(marks, depths, theme), _rings(marks, theme)]
     for role in ("dropped", "kept", "accepted"):
-        data.append(_points([mark for mark in marks if mark.role == role], role, theme))
+        errors = {error.node: error for error in payload.feature_errors} if payload is not None else {}
+        data.append(_points([mark for mark in marks if mark.role == role], role, errors, theme))
     data.append(_labels(marks, theme))
     columns = list(range(1, depths + 1))
     layout = {
@@ -130,6 +147,8 @@ def _cut(marks: list[Mark], depths: int, theme: Theme) -> list[Json]:
     if not kept or len(kept) == len(marks):
         return []
     level = min(kept) * 0.97
+    per_pixel = (TOP - floor_of(marks)) / PLOT
+    blocked = any(mark.depth == 1 and abs(log10(mark.score / level)) < 20 * per_pixel for mark in marks)
     line = {"color": theme.roles["kept"].line, "width": 1.2, "dash": "dash"}
     return [
         {
@@ -138,8 +157,8 @@ def _cut(marks: list[Mark], depths: int, theme: Theme) -> list[Json]:
             "x": [0.7, depths + 1.1],
             "y": [level, level],
             "line": line,
-            "text": ["", "kept ↑"],
-            "textposition": "top left",
+            "text": ["", "kept ↑"] if blocked else ["kept ↑", ""],
+            "textposition": "top left" if blocked else "top right",
             "hoverinfo": "skip",
             "textfont": {"size": 11, "color": theme.roles["kept"].text},
         }
@@ -166,7 +185,7 @@ def _rings(marks: list[Mark], theme: Theme) -> Json:
     }
 
 
-def _points(marks: list[Mark], role: str, theme: Theme) -> Json:
+def _points(marks: list[Mark], role: str, errors: dict[int, FeatureError], theme: Theme) -> Json:
     """The nodes of one role."""
     style = theme.roles[role]
     size = {"accepted": 11, "kept": 9, "dropped": 7}[role]
@@ -184,18 +203,19 @@ def _points(marks: list[Mark], role: str, theme: Theme) -> Json:
             "line": {"width": 1.2, "color": style.line},
         },
         "customdata": [[mark.item.node] for mark in marks],
-        "hovertext": [_about(mark, theme) for mark in marks],
+        "hovertext": [_about(mark, errors.get(mark.item.node or 0), theme) for mark in marks],
         "hoverinfo": "text",
     }
 
 
-def _about(mark: Mark, theme: Theme) -> str:
-    """The hover label."""
+def _about(mark: Mark, error: FeatureError | None, theme: Theme) -> str:
+    """The hover label; at accepted nodes with how well the drafter foresaw the target's feature."""
     item = mark.item
     further = "; drafted further" if item.expanded else ""
+    feature = "" if error is None else f"<br>feature: error {error.distance:.2f}, cosine {error.cosine:.2f}"
     return (
         f"<b>{drawn_token(item.text, 60)}</b><br>{plotly_text(theme.roles[mark.role].words)}{further}"
-        f"<br>drafter {prob_fine(item.draft_prob)} · score {prob_fine(item.score)}"
+        f"<br>drafter {prob_fine(item.draft_prob)} · score {prob_fine(item.score)}{feature}"
     )
 
 
@@ -208,7 +228,9 @@ def _labels(marks: list[Mark], theme: Theme) -> Json:
         "cliponaxis": False,
         "x": [mark.label_x for mark in named],
         "y": [mark.score for mark in named],
-        "text": [drawn_token(mark.item.text, 8) + (f" +{mark.beside}" if mark.beside else "") for mark in named],
+        "text": [
+            drawn_token(mark.item.text, mark.room) + (f" +{mark.beside}" if mark.beside else "") for mark in named
+        ],
         "textposition": "middle right",
         "textfont": {
             "family": MONO,
@@ -225,7 +247,8 @@ def describe(step: Step, payload: EaglePayload | None, marks: list[Mark]) -> str
     pool, kept = (payload.pool_nodes, payload.kept) if payload is not None else (0, 0)
     best = max(marks, key=lambda mark: mark.score, default=None)
     lead = f"; the best is {quoted(best.item.text)} with a score of {prob_fine(best.score)}" if best else ""
-    return f"Draft frontier of {step_name(step)}: {plural(pool, 'token')} scored, {kept} kept by the re-ranking{lead}."
+    by = "by the re-ranking" if payload is None or payload.tree == "dynamic" else f"as the {payload.tree} tree"
+    return f"Draft frontier of {step_name(step)}: {plural(pool, 'token')} scored, {kept} kept {by}{lead}."
 
 
 def layout(theme: Theme) -> Json:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from explorer.events import LaneHeader
 from explorer.figures.base import NEXT, Json, View, path_end, payload_as, step_name
-from explorer.figures.labels import quoted
+from explorer.figures.labels import prob_fine, quoted
 from explorer.figures.reasons import role_of
 from explorer.figures.tables import Cell, cell, prob_cell, token_cell
 from explorer.figures.theme import Theme
@@ -36,9 +36,22 @@ def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
     right = sum(bool(head) and taken.get(depth) == head[0].token_id for depth, head in enumerate(heads, start=1))
     known = sum(depth in taken for depth in range(1, len(heads) + 1))
     caption = f"The target agreed with the first choice of {right} of the {known} heads that this step could check."
-    caption = caption if known > 1 else ""
+    captions = [*([caption] if known > 1 else []), *_threshold(step)]
     best = ", ".join(f"head {k} {quoted(head[0].text, 16)}" for k, head in enumerate(heads, start=1) if head)
-    return {"caption": caption, "rows": rows, "alt": f"Medusa heads of {step_name(step)}, first choices: {best}."}
+    return {
+        "caption": " ".join(captions),
+        "rows": rows,
+        "alt": f"Medusa heads of {step_name(step)}, first choices: {best}.",
+    }
+
+
+def _threshold(step: Step) -> list[str]:
+    """Under typical acceptance: what a draft right after the root had to exceed."""
+    payload = payload_as(step, MedusaPayload)
+    if payload is None or payload.threshold is None or payload.entropy is None:
+        return []
+    words = f"entropy {payload.entropy:.2f} nats, threshold {prob_fine(payload.threshold)}"
+    return [f"Typical acceptance after the root: {words}."]
 
 
 def _taken(step: Step) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from explorer.events import LaneHeader
 from explorer.figures.base import NEXT, Json, View, next_committed, step_name
 from explorer.figures.labels import plural, quoted
-from explorer.figures.reasons import on_path, reason, role_of
+from explorer.figures.reasons import on_path, reason, role_of, unsaid
 from explorer.figures.tables import Cell, cell, prob_cell, token_cell
 from explorer.figures.theme import Theme
 from explorer.trace import Node, Step
@@ -53,13 +53,12 @@ def _node_row(step: Step, node: Node) -> list[Cell]:
 def _own_row(step: Step, place: int) -> list[Cell]:
     own = step.next_token
     how = {"argmax": "its first choice", "sample": "drawn at random", "residual": "drawn after a rejection"}
-    end = "" if next_committed(step) else "; not added, the output had ended"
     return [
         cell(f"+{place}", "soft", node=NEXT),
         token_cell(own.text, "bonus" if next_committed(step) else "cut", node=NEXT),
         prob_cell(None),
         prob_cell(own.probability, "verify"),
-        cell(f"the target's own token: {how[own.origin]}{end}"),
+        cell(f"the target's own token: {how[own.origin]}{unsaid(step)}"),
     ]
 
 

@@ -10,6 +10,8 @@ from explorer.runs import LaneRecord, Run
 
 TITLES = {"passes": "target passes after the prefill", "ms": "lane clock, ms"}
 UNITS = {"passes": "passes", "ms": "ms"}
+MARKS = 5
+"""Marks along a line at most: with eight lanes colour and dash alone are hard to tell apart."""
 
 
 def points_of(record: LaneRecord, horizontal: str) -> tuple[list[float], list[int]]:
@@ -47,33 +49,39 @@ def build(run: Run, theme: Theme, horizontal: str) -> Json:
 
 
 def _trace(record: LaneRecord, place: int, horizontal: str, theme: Theme) -> Json:
-    colour, dash = theme.lanes[place % len(theme.lanes)]
+    style = theme.lanes[place % len(theme.lanes)]
     xs, ys = points_of(record, horizontal)
     lane = record.header.lane
     name = drawn_token(record.header.title, 22).replace("␣", " ")
     return {
         "type": "scatter",
-        "mode": "lines",
+        "mode": "lines+markers",
         "name": name,
         "x": xs,
         "y": ys,
-        "line": {"shape": "hv", "color": colour, "dash": dash, "width": 2.2},
+        "line": {"shape": "hv", "color": style.colour, "dash": style.dash, "width": 2.2},
+        "marker": {"symbol": style.symbol, "size": 7, "color": style.colour, "maxdisplayed": MARKS},
         "customdata": [[at - 1 if at else None, lane] for at in range(len(xs))],
         "hovertemplate": f"<b>{name}</b><br>%{{y}} tokens after %{{x}} {UNITS[horizontal]}<extra></extra>",
     }
 
 
 def _ends(records: list[LaneRecord], horizontal: str, theme: Theme) -> Json:
-    """A dot where each lane stands now, or stopped."""
+    """A mark where each lane stands now, or stopped."""
     ends = [(place, *points_of(record, horizontal)) for place, record in enumerate(records)]
     ends = [(place, xs, ys) for place, xs, ys in ends if xs]
-    colours = [theme.lanes[place % len(theme.lanes)][0] for place, _, _ in ends]
+    styles = [theme.lanes[place % len(theme.lanes)] for place, _, _ in ends]
     return {
         "type": "scatter",
         "mode": "markers",
         "x": [xs[-1] for _, xs, _ in ends],
         "y": [ys[-1] for _, _, ys in ends],
-        "marker": {"size": 8, "color": colours},
+        "marker": {
+            "size": 10,
+            "symbol": [style.symbol for style in styles],
+            "color": [style.colour for style in styles],
+            "line": {"width": 1.5, "color": theme.card},
+        },
         "cliponaxis": False,
         "showlegend": False,
         "hoverinfo": "skip",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from explorer.figures import FIGURES, OVERVIEWS
-from explorer.figures.base import CONFIG, Json, Overview, View
+from explorer.figures.base import CONFIG, Json, Overview, View, no_roles
 from explorer.figures.theme import THEMES, Theme
 from explorer.runs import LaneRecord, Run, RunStore
 from explorer.trace import Step
@@ -49,13 +49,26 @@ def overview(store: RunStore, question: object) -> Json:
 
 def _answer(view: View, record: LaneRecord, steps: list[Step], theme: Theme) -> Json:
     """One view of the steps; null where a step has no such picture."""
-    built = [view.build(record.header, step, theme) if view.applies(step) else None for step in steps]
+    lane = list(record.steps)
+    built = [
+        view.picture(record.header, lane[: step.index + 1], theme) if view.applies(step) else None for step in steps
+    ]
     answer: Json = {"kind": view.kind, "title": view.title, "label": view.label, "steps": built}
-    answer["legend"] = [[role, theme.roles[role].words] for role in view.legend]
+    answer["legend"] = [[role, theme.roles[role].words] for role in _legend(view, lane)]
     if view.kind == "table":
         return answer | {"columns": view.columns(record.header, steps)}
+    if view.kind == "text":
+        return answer
     widest = max((step.get("min_width", 0) for step in built if step), default=0)
     return answer | {"layout": view.layout(theme), "config": dict(CONFIG), "min_width": widest}
+
+
+def _legend(view: View, lane: list[Step]) -> list[str]:
+    """The roles that every such picture has, then those that this lane has."""
+    if view.rare is no_roles:  # `applies` may read a payload, and a lane may be long
+        return list(view.legend)
+    rare = {role: None for step in lane if view.applies(step) for role in view.rare(step)}
+    return [*view.legend, *(role for role in rare if role not in view.legend)]
 
 
 def _mapping(question: object) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -31,6 +31,14 @@ class Role:
     """Marker, where the role is drawn as one."""
 
 
+class LaneStyle(NamedTuple):
+    """How a lane's line looks in overviews: no two are alike in colour, nor in dash and symbol."""
+
+    colour: str
+    dash: str
+    symbol: str
+
+
 @dataclass(frozen=True)
 class Theme:
     """All colours of one theme."""
@@ -45,10 +53,19 @@ class Theme:
     roles: Mapping[str, Role]
     phases: Mapping[str, tuple[str, str]]
     """Colour and pattern per phase of the timeline; accept and commit are told apart by their place."""
-    lanes: tuple[tuple[str, str], ...]
-    """Colour and dash per lane, in lane order."""
+    lanes: tuple[LaneStyle, ...]
+    """Per lane, in lane order."""
     ramp: tuple[str, ...]
     """Ground of the Jacobi window by iteration, oldest first; ink is legible on each."""
+
+
+DASHES = ("dot", "solid", "dash", "dashdot", "longdash", "longdashdot", "10px,3px,2px,3px,2px,3px", "3px,2px")
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star", "triangle-down", "cross")
+
+
+def _lanes(*colours: str) -> tuple[LaneStyle, ...]:
+    """Colours with their dashes and symbols."""
+    return tuple(map(LaneStyle, colours, DASHES, SYMBOLS))
 
 
 def _roles(ink: str, card: str, soft: str, idle: str, pairs: dict[str, tuple[str, str, str]]) -> dict[str, Role]:
@@ -65,6 +82,20 @@ def _roles(ink: str, card: str, soft: str, idle: str, pairs: dict[str, tuple[str
         "dropped": Role("not in the tree", idle, card, soft, "dot", 1.3, "circle-open"),
         "expanded": Role("expanded: drafted further", soft, card, ink, "solid", 1.3, "circle-open"),
         "hit": Role("the n-gram pool", *purple, "solid", 2.0, "square"),
+        "copied": Role("copied from the context", *purple, "solid", 1.5, "square"),
+        "copy": Role("copied from there", *purple, "solid", 1.0, "square"),
+        "both": Role("by the drafter and from the context", purple[0], card, purple[2], "solid", 1.8, "square-open"),
+        "matched": Role("the newest tokens, and where they stood before", ink, card, ink, "solid", 2.0, "circle"),
+        "fixed": Role("settled: never changes again", *blue, "solid", 2.5, "square"),
+        "changed": Role("changed in this pass", *pairs["warm"], "solid", 1.5, "triangle-ne"),
+        "open": Role("as before, may still change", idle, card, soft, "2px,3px", 1.3, "circle-open"),
+        "chance": Role("random guess", idle, card, soft, "8px,3px,2px,3px", 1.5, "circle-open-dot"),
+        "draft": Role("drafter's probability", purple[0], card, purple[2], "solid", 1.5, "square"),
+        "verify": Role("target's probability", *blue, "solid", 1.5, "square"),
+        "ratio": Role("chance of acceptance", idle, card, soft, "solid", 1.0, "square"),
+        "passed": Role("accepted", *blue, "solid", 1.5, "diamond"),
+        "failed": Role("rejected", red[0], card, red[2], "solid", 1.5, "x"),
+        "threshold": Role("threshold", ink, card, ink, "solid", 2.5, "line-ns"),
     }
 
 
@@ -74,6 +105,7 @@ def _light() -> Theme:
         "blue": ("#0072b2", "#e3f0f8", "#005a8c"),
         "green": ("#00795a", "#e2f4ee", "#006b50"),
         "red": ("#b84a00", "#ffffff", "#a84300"),
+        "warm": ("#b84a00", "#fdf1e7", "#a84300"),
         "purple": ("#a3487d", "#f8e8f1", "#8f3a6c"),
     }
     phases = {
@@ -84,10 +116,7 @@ def _light() -> Theme:
         "accept": ("#b84a00", ""),
         "commit": ("#00795a", ""),
     }
-    lanes = (
-        ("#1b1e24", "dot"), ("#0072b2", "solid"), ("#00795a", "dash"), ("#a3487d", "dashdot"),
-        ("#b84a00", "longdash"), ("#5f6978", "longdashdot"), ("#0072b2", "dot"), ("#00795a", "solid"),
-    )  # fmt: skip
+    lanes = _lanes("#1b1e24", "#0072b2", "#00795a", "#a3487d", "#b84a00", "#5b4fc0", "#7a6200", "#5f6978")
     ramp = ("#f6f0fa", "#ece0f3", "#e1cfec", "#d6bee4", "#cbaddc", "#c09dd5")
     roles = MappingProxyType(_roles(ink, card, soft, idle, pairs))
     return Theme("light", card, ink, soft, "#e3e5e8", roles, MappingProxyType(phases), lanes, ramp)
@@ -99,6 +128,7 @@ def _dark() -> Theme:
         "blue": ("#62b5e8", "#143248", "#8fcdf2"),
         "green": ("#3ecfa4", "#10392d", "#5fdcb6"),
         "red": ("#f08a4b", "#1a1d23", "#f29a63"),
+        "warm": ("#f08a4b", "#33241a", "#f29a63"),
         "purple": ("#e08dbd", "#3c1f30", "#e9a6cc"),
     }
     phases = {
@@ -109,10 +139,7 @@ def _dark() -> Theme:
         "accept": ("#f08a4b", ""),
         "commit": ("#3ecfa4", ""),
     }
-    lanes = (
-        ("#e8eaee", "dot"), ("#62b5e8", "solid"), ("#3ecfa4", "dash"), ("#e08dbd", "dashdot"),
-        ("#f08a4b", "longdash"), ("#9fa8b6", "longdashdot"), ("#62b5e8", "dot"), ("#3ecfa4", "solid"),
-    )  # fmt: skip
+    lanes = _lanes("#e8eaee", "#62b5e8", "#3ecfa4", "#e08dbd", "#f08a4b", "#a99bf5", "#d8bf4f", "#9fa8b6")
     ramp = ("#262130", "#30283d", "#3b304b", "#463858", "#524166", "#5e4a74")
     roles = MappingProxyType(_roles(ink, card, soft, idle, pairs))
     return Theme("dark", card, ink, soft, "#2b3038", roles, MappingProxyType(phases), lanes, ramp)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from explorer.events import LaneHeader
 from explorer.figures.base import NEXT, Json, View, next_committed, path_end, step_name
 from explorer.figures.labels import drawn_token, plotly_text, plural, prob, prob_fine, quoted, visible
-from explorer.figures.reasons import reason, role_of
+from explorer.figures.reasons import branch_role, reason, role_of, unsaid
 from explorer.figures.theme import MONO, Theme, base_layout, hidden_axis
 from explorer.trace import Node, Step
 
@@ -237,6 +237,22 @@ def _texts(boxes: list[Box], sizes: Sizes, theme: Theme) -> list[Json]:
     ]
 
 
+def _branch_marks(step: Step, boxes: list[Box], sizes: Sizes, theme: Theme) -> list[Json]:
+    """A square on the corner of what the context proposed: filled where it alone did, open where both did."""
+    traces: list[Json] = []
+    for role in ("copied", "both"):
+        those = [box for box, node in zip(boxes, step.nodes, strict=False) if branch_role(step, node) == role]
+        style = theme.roles[role]
+        if those:
+            traces.append(
+                {"type": "scatter", "mode": "markers", "name": style.words, "hoverinfo": "skip", "cliponaxis": False,
+                 "x": [box.left + 1 for box in those], "y": [box.middle - sizes.half + 1 for box in those],
+                 "marker": {"symbol": "square", "size": 8, "color": style.fill if role == "both" else style.line,
+                            "line": {"width": 2, "color": style.line}}}
+            )  # fmt: skip
+    return traces
+
+
 def _hover_points(step: Step, boxes: list[Box], sizes: Sizes) -> Json:
     """Unseen markers over the boxes, which carry the node ids and the hover labels."""
     return {
@@ -255,6 +271,9 @@ def _hover_points(step: Step, boxes: list[Box], sizes: Sizes) -> Json:
 def _about(step: Step, node: Node) -> str:
     """The hover label of a drafted node."""
     lines = [f"<b>{drawn_token(node.text, 60)}</b>", plotly_text(reason(step, node))]
+    branch = branch_role(step, node)
+    if branch is not None:
+        lines.append("copied from the context" if branch == "copied" else "proposed by the drafter and by the context")
     if node.parent is not None:
         path = node.score if node.parent else None  # below the root the path is the node itself
         numbers = [("drafter", node.draft_prob), ("path", path), ("target", node.target_prob)]
@@ -270,9 +289,8 @@ def _about_next(step: Step) -> str:
     """The hover label of the target's own token."""
     own = step.next_token
     how = {"argmax": "its first choice", "sample": "drawn at random", "residual": "drawn after a rejection"}
-    end = "" if next_committed(step) else "<br>not added: the output had ended"
     return (
-        f"<b>{drawn_token(own.text, 60)}</b><br>the target's own token, {how[own.origin]}{end}"
+        f"<b>{drawn_token(own.text, 60)}</b><br>the target's own token, {how[own.origin]}{unsaid(step)}"
         f"<br>target {prob_fine(own.probability)}"
     )
 
@@ -283,7 +301,8 @@ def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
     width = max(box.right for box in boxes) + MARGIN
     height = max(box.middle for box in boxes) + sizes.half + MARGIN
     layout = {"height": height, "xaxis": {"range": [0, width]}, "yaxis": {"range": [height, 0]}}
-    data = [*_lines(boxes, sizes, theme), *_texts(boxes, sizes, theme), _hover_points(step, boxes, sizes)]
+    data = [*_lines(boxes, sizes, theme), *_texts(boxes, sizes, theme)]
+    data += [*_branch_marks(step, boxes, sizes, theme), _hover_points(step, boxes, sizes)]
     return {"data": data, "layout": layout, "alt": describe(step), "min_width": width}
 
 
@@ -296,6 +315,13 @@ def describe(step: Step) -> str:
         f"Draft tree of {step_name(step)}: {drafted} below {quoted(step.nodes[0].text)}; {agreed}; "
         f"the target's own token: {quoted(step.next_token.text)}."
     )
+
+
+def rare(step: Step) -> list[str]:
+    """Roles that few lanes have."""
+    roles = {branch_role(step, node) for node in step.nodes[1:]} | {role_of(step, node) for node in step.nodes[1:]}
+    unsaid_role = set() if next_committed(step) else {"cut"}
+    return [role for role in ("copied", "both", "cut") if role in roles | unsaid_role]
 
 
 def layout(theme: Theme) -> Json:
@@ -317,4 +343,5 @@ TREE = View(
     build=build,
     layout=layout,
     legend=("accepted", "bonus", "rejected", "unreached"),
+    rare=rare,
 )

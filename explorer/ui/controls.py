@@ -35,6 +35,20 @@ class RunSettings(Params):
     top_p: float = Field(
         1.0, ge=0.01, le=1.0, title="Top p", description="Sampling keeps the tokens that make up this share."
     )
+    min_p: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        title="Min p",
+        description="Sampling keeps tokens with at least this share of the best one's probability; 0: all.",
+    )
+    repetition_penalty: float = Field(
+        1.0,
+        ge=0.1,
+        le=10.0,
+        title="Repetition penalty",
+        description="Above 1, tokens that were there already become less likely, also when greedy; 1: off.",
+    )
     seed: int = Field(0, ge=0, le=2**31 - 1, title="Seed", description="The same seed gives the same run.")
     raw: bool = Field(False, title="Raw prompt", description="Feed the prompt without the model's chat template.")
 
@@ -69,10 +83,16 @@ def presets() -> list[Preset]:
     return [Preset(row["category"], tuple(row["prompts"])) for row in rows]
 
 
+FIRST_LANES = ("autoregressive", "medusa", "eagle", "lookahead")
+"""Four ideas side by side: more at once than this is hard to read. The editor adds the others."""
+
+
 def first_setup(methods: list[dict[str, Any]]) -> dict[str, Any]:
-    """One lane per available method, all at their defaults."""
-    usable = [method for method in methods if method.get("available", True)][:MAX_LANES]
-    lanes = [{"method": method["name"], "params": defaults(method["parameters"])} for method in usable]
+    """Four lanes at their defaults: FIRST_LANES, and others in place of those that cannot run here."""
+    usable = [method for method in methods if method.get("available", True)]
+    place = {name: at for at, name in enumerate(FIRST_LANES)}
+    wanted = sorted(usable, key=lambda method: place.get(method["name"], len(place)))[: len(place)]
+    lanes = [{"method": method["name"], "params": defaults(method["parameters"])} for method in wanted]
     return {"lanes": lanes, "settings": defaults(describe(RunSettings))}
 
 

@@ -17,8 +17,10 @@ from explorer.events import Ended, Event, Prefilled, Stepped
 from explorer.figures.serve import frames, overview
 from explorer.reel import Reel
 from explorer.reel import reel_of as fold
+from explorer.replay import replay_html
 from explorer.runs import Run
 from explorer.session import Studio, recorded_events
+from explorer.trace import Comparison
 from explorer.trace_io import read_comparison, to_json
 from explorer.ui.controls import read_request
 
@@ -66,6 +68,7 @@ class Handlers:
     def __init__(self, studio: Studio) -> None:
         self._studio = studio
         self._stops = Stops()
+        self._replaying = threading.Lock()
 
     def run(self, prompt: str, setup: Any, request: gr.Request) -> Iterator[Json]:
         """Decode; each yield is the reel so far."""
@@ -129,13 +132,31 @@ class Handlers:
 
     def recording(self, request: Any) -> Json:
         """The comparison as the text of a file."""
+        return self._file(request, "comparison-{}.json", to_json)
+
+    def replay(self, request: Any) -> Json:
+        """The run as one HTML file that plays from disk. One is made at a time, in pieces between two decode steps."""
+        if not self._replaying.acquire(blocking=False):
+            return {"ok": False, "error": "Another replay is being made; try again in a moment."}
+        try:
+            return self._file(
+                request, "replay-{}.html", lambda record: replay_html(record, recorded_events, self._studio.quiet)
+            )
+        except ExplorerError as error:
+            return {"ok": False, "error": str(error)}
+        except Exception:
+            LOG.exception("a replay failed")
+            return {"ok": False, "error": "The replay could not be made."}
+        finally:
+            self._replaying.release()
+
+    def _file(self, request: Any, name: str, text_of: Callable[[Comparison], str]) -> Json:
         run = self._studio.runs.get(request.get("run")) if isinstance(request, dict) else None
         if run is None:
             return {"ok": False, "error": "This run is no longer held; run it again."}
         if run.comparison is None:
             return {"ok": False, "error": "There is nothing to download before the run has ended."}
-        text = to_json(run.comparison)
-        return {"ok": True, "name": f"comparison-{run.id[:8]}.json", "text": text}
+        return {"ok": True, "name": name.format(run.id[:8]), "text": text_of(run.comparison)}
 
 
 def paced(events: Iterator[Event], reel: Reel, clock: Callable[[], float] = time.monotonic) -> Iterator[Json]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import plotly
 
+from explorer.figures.labels import plural
 from explorer.params import describe
+from explorer.player import PLAYER_STYLES, PLOTLY_JS, player_script, script, styles
 from explorer.session import Studio
-from explorer.ui.controls import ASSETS, MAX_LANES, Preset, RunSettings, first_setup, presets
+from explorer.ui.controls import MAX_LANES, Preset, RunSettings, first_setup, presets
 from explorer.ui.handlers import Handlers
+from explorer.ui.models import follow, model_value, picker, wire_picker
 
 TITLE = "Decoding explorer"
 TAGLINE = "watch decoders race on one prompt, then step through each"
-PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-PLAYER = ("dom", "lanes", "frames", "figures", "overviews", "deck", "layout", "main")
-STYLES = ("theme", "page", "setup", "player")
+STYLES = (PLAYER_STYLES[0], "page", "picker", "setup", *PLAYER_STYLES[1:])
 MAX_FILE = "32mb"
 SYSTEM_FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO_FONT = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
@@ -34,14 +33,22 @@ def build(studio: Studio) -> gr.Blocks:
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         model, opened = _header(studio)
         with gr.Column(elem_classes="ask"):
-            prompt, run, stop = _ask(example["prompt"])
+            methods = studio.methods()
+            first = first_setup(methods)
+            prompt, run, stop = _ask(example["prompt"], len(first["lanes"]))
             with gr.Row(elem_classes="presets"):
                 _presets(prompt)
-                setup = _setup(studio)
+                setup = _setup(first, methods)
         player = _player(handlers, example)
         ran = _wire(handlers, prompt, setup, run, stop, player, opened)
-        for tell in (page.load, ran.then):  # before the first run the model may not be loaded yet
-            tell(lambda: studio.model_line, outputs=model, show_progress="hidden", api_visibility="private")
+        wire_picker(studio, model, setup)
+        for tell in (page.load, ran.then):  # the model may not be loaded yet, and somebody may choose another one
+            tell(
+                lambda: (model_value(studio), follow(studio)),
+                outputs=[model, setup],
+                show_progress="hidden",
+                api_visibility="private",
+            )
         page.unload(handlers.stop)
     return page.queue(default_concurrency_limit=None, max_size=200)
 
@@ -67,9 +74,7 @@ def _styles() -> str:
 
     All but the colours is nested twice under Gradio's container, so that it outranks Gradio's rules.
     """
-    theme, *rest = ((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
-    nested = "\n".join(rest)
-    return f"<style>\n{theme}\n.gradio-container.gradio-container {{\n{nested}\n}}\n</style>"
+    return f"<style>\n{styles(STYLES, '.gradio-container.gradio-container')}\n</style>"
 
 
 def _header(studio: Studio) -> tuple[gr.HTML, gr.UploadButton]:
@@ -79,23 +84,14 @@ def _header(studio: Studio) -> tuple[gr.HTML, gr.UploadButton]:
             apply_default_css=False,
             elem_classes="masthead",
         )
-        model = gr.HTML(
-            studio.model_line,
-            html_template="<span class='chip'></span>",
-            js_on_load=(
-                "const show = () => { element.querySelector('.chip').textContent = props.value || ''; };"
-                "show(); watch('value', show);"
-            ),
-            apply_default_css=False,
-            elem_id="model",
-        )
+        model = picker(studio, script("player/dom", "picker"))
         opened = gr.UploadButton(
             "Open a recording", file_types=[".json"], type="filepath", size="sm", elem_id="open", scale=0
         )
     return model, opened
 
 
-def _ask(text: str) -> tuple[gr.Textbox, gr.Button, gr.Button]:
+def _ask(text: str, lanes: int) -> tuple[gr.Textbox, gr.Button, gr.Button]:
     with gr.Row(elem_classes="ask-row"):
         prompt = gr.Textbox(
             text,
@@ -110,7 +106,7 @@ def _ask(text: str) -> tuple[gr.Textbox, gr.Button, gr.Button]:
             html_attributes=gr.InputHTMLAttributes(spellcheck=False),
         )
         stop = gr.Button("Stop", elem_id="stop", scale=0, min_width=80)
-        run = gr.Button("Run 4 lanes", variant="primary", elem_id="run", scale=0, min_width=140)
+        run = gr.Button(f"Run {plural(lanes, 'lane')}", variant="primary", elem_id="run", scale=0, min_width=140)
     return prompt, run, stop
 
 
@@ -127,12 +123,11 @@ def _next_prompt(preset: Preset) -> str:
     return f"(now) => {{ const all = {listed}; return all[(all.indexOf(now) + 1) % all.length]; }}"
 
 
-def _setup(studio: Studio) -> gr.HTML:
-    methods = studio.methods()
+def _setup(first: dict[str, Any], methods: list[dict[str, Any]]) -> gr.HTML:
     return gr.HTML(
-        first_setup(methods),
+        first,
         html_template="",
-        js_on_load=_script("player/dom", "setup"),
+        js_on_load=script("player/dom", "setup"),
         apply_default_css=False,
         elem_id="setup",
         methods=methods,
@@ -145,7 +140,7 @@ def _player(handlers: Handlers, example: dict[str, Any]) -> gr.HTML:
     return gr.HTML(
         example,
         html_template="",
-        js_on_load=_script(*(f"player/{name}" for name in PLAYER)),
+        js_on_load=player_script(),
         apply_default_css=False,
         elem_id="player",
         server_functions=_server_functions(handlers),
@@ -165,12 +160,10 @@ def _server_functions(handlers: Handlers) -> list[Callable[[Any], dict[str, Any]
     def recording(request: Any) -> dict[str, Any]:
         return handlers.recording(request)
 
-    return [frames, overview, recording]
+    def replay(request: Any) -> dict[str, Any]:
+        return handlers.replay(request)
 
-
-def _script(*names: str) -> str:
-    """One function body from several files: gr.HTML runs a string."""
-    return "\n".join((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in names)
+    return [frames, overview, recording, replay]
 
 
 def _wire(

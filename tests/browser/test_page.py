@@ -87,7 +87,7 @@ def test_play_and_pause(viewer: Viewer) -> None:
     page.keyboard.press(" ")
     page.wait_for_function("Number(document.getElementById('player').dataset.step) >= 2")
     page.keyboard.press(" ")
-    assert page.get_by_role("button", name="Play").is_visible()
+    assert page.get_by_role("button", name="Play (space)").is_visible()
 
 
 def test_every_view_of_every_lane_draws(viewer: Viewer) -> None:

@@ -41,9 +41,20 @@ def build(view: View, step: Step, theme: Theme = LIGHT, method: str = "eagle") -
         assert built["min_width"] > 0
         assert built["layout"]["height"] > 0
         check_numbers(built["data"])
-    else:
+    elif view.kind == "table":
         check_rows(view, step, built, method)
+    else:
+        check_lines(built)
     return built
+
+
+def check_lines(built: dict[str, Any]) -> None:
+    """Pieces are readable text with a role and a node where there are any."""
+    for line in built["lines"]:
+        assert line["name"]
+        for piece in line["pieces"]:
+            assert piece["t"]
+            assert piece.keys() <= {"t", "k", "node"}
 
 
 def check_numbers(data: list[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from explorer.figures.base import NEXT
 from explorer.figures.theme import THEMES
 from explorer.figures.tree import TREE, plan
 from explorer.narrate import narrate
-from explorer.trace import Step
+from explorer.trace import Decision, Step
 from tests.figures.checks import assert_harmless, build, drawn_texts, nodes_trace
 from tests.traces import HOSTILE, eagle_payload, header, make_step, medusa_payload
 
@@ -27,10 +27,35 @@ def steps(draw: st.DrawFn) -> Step:
         path.append(drafts[path[-1] - 1][0])
     accepted = path[-2::-1]
     step = make_step(draw(TEXTS), drafts, accepted, draw(TEXTS), committed=draw(st.integers(0, len(accepted) + 1)))
+    step = with_decisions(step, draw)
     kind = draw(st.sampled_from([None, "medusa", "eagle", "other"]))
     payload = {"medusa": medusa_payload, "eagle": lambda: eagle_payload(step)}.get(kind or "", lambda: None)()
     held = payload.model_dump() if payload is not None else {"kind": "other"} if kind else None
     return step.model_copy(update={"payload": held})
+
+
+RULES = st.sampled_from([None, "greedy match", "block match", "speculative", "typical", "top-k"])
+
+
+def with_decisions(step: Step, draw: st.DrawFn) -> Step:
+    """Weighed by any rule, with any numbers; some nodes come from the context too."""
+    rule = draw(RULES)
+    nodes = [step.nodes[0]]
+    for node in step.nodes[1:]:
+        numbers = {"draw": draw(st.floats(0, 1)), "ratio": draw(st.floats(0, 1)), "residual_mass": draw(PROBS)}
+        if rule in ("typical", "top-k"):
+            numbers = {"threshold": draw(st.floats(0, 1)), "entropy": draw(st.floats(0, 9))}
+        if rule == "top-k":
+            numbers = {"top_k": draw(st.integers(1, 50))}
+        if rule in (None, "greedy match", "block match"):
+            numbers = {"wanted": draw(st.integers(0, 9))}
+        weighed = Decision(
+            rule=rule or "", accepted=draw(st.none() | st.booleans()), target_prob=draw(PROBS), **numbers
+        )
+        source = draw(st.sampled_from(["eagle", "prompt-lookup"]))
+        also = draw(st.sampled_from([None, "prompt-lookup"]))
+        nodes.append(node.model_copy(update={"decision": weighed if rule else None, "source": source, "also": also}))
+    return step.model_copy(update={"nodes": tuple(nodes)})
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,6 +4,7 @@ import plotly.graph_objects as go
 import pytest
 
 from explorer.figures import OVERVIEWS
+from explorer.figures.acceptance import ACCEPTANCE
 from explorer.figures.race import RACE, points_of
 from explorer.figures.theme import THEMES
 from explorer.figures.timeline import TIMELINE
@@ -12,6 +13,8 @@ from tests.figures.checks import LIGHT, assert_harmless, assert_plain_json, draw
 from tests.traces import make_events, make_run
 
 CASES = [(picture, axis) for picture in OVERVIEWS for axis in picture.axes]
+ON_STEPS = [(TIMELINE, "ms"), (RACE, "passes"), (RACE, "ms"), (ACCEPTANCE, "steps")]
+"""Pictures over the steps, so that the step that is shown has a place in them."""
 
 
 def partial_run(events: int) -> Run:
@@ -32,14 +35,14 @@ def test_pictures_are_valid_at_any_moment_of_a_run(picture, axis, theme, events)
     assert_harmless(drawn_texts(built))
 
 
-@pytest.mark.parametrize(("picture", "axis"), CASES)
+@pytest.mark.parametrize(("picture", "axis"), ON_STEPS)
 def test_axes_are_titled_with_units(picture, axis):
     layout = picture.build(make_run(), LIGHT, axis)["layout"]
     title = layout["xaxis"]["title"]["text"]
     assert ("ms" in title) or ("passes" in title)
 
 
-@pytest.mark.parametrize(("picture", "axis"), CASES)
+@pytest.mark.parametrize(("picture", "axis"), ON_STEPS)
 def test_every_step_of_every_lane_has_its_range(picture, axis):
     run = make_run()
     cursor = picture.build(run, LIGHT, axis)["cursor"]
@@ -84,9 +87,10 @@ def test_bookkeeping_is_drawn_at_the_foot_of_the_bars():
     assert places["accept"] == places["commit"] != places["verify"] == places["draft"]
 
 
-def test_lanes_differ_by_colour_and_dash():
-    lines = [trace["line"] for trace in RACE.build(make_run(), LIGHT, "passes")["data"] if trace["mode"] == "lines"]
-    assert len({line["color"] for line in lines}) == len({line["dash"] for line in lines}) == 4
+def test_lanes_differ_by_colour_dash_and_mark():
+    traces = [trace for trace in RACE.build(make_run(), LIGHT, "passes")["data"] if "line" in trace]
+    lines, marks = [trace["line"] for trace in traces], [trace["marker"]["symbol"] for trace in traces]
+    assert len({line["color"] for line in lines}) == len({line["dash"] for line in lines}) == len(set(marks)) == 4
 
 
 def test_words():

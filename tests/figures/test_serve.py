@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from explorer.figures import FIGURES
 from explorer.figures.serve import MOST_STEPS, frames, overview
-from explorer.runs import RunStore
+from explorer.runs import RunStore, events_of
+from explorer.trace import Comparison
 from tests.figures.checks import merged
-from tests.traces import make_events
+from tests.judged import branch_step, jacobi_steps, lookup_step
+from tests.traces import example_step, make_events, make_trace
 
 GOOD = {"run": "example", "lane": "eagle", "lo": 0, "hi": 5, "views": ["tree", "frontier"], "theme": "dark"}
 
@@ -122,3 +124,33 @@ def test_every_view_can_be_asked_for(store):
     for lane in ("autoregressive", "medusa", "eagle", "lookahead"):
         answer = frames(store, GOOD | {"lane": lane, "views": [view.name for view in FIGURES], "hi": 64})
         assert answer["ok"] is True
+
+
+def test_the_legend_names_rare_roles_only_in_lanes_that_have_them(store):
+    plain = frames(store, GOOD | {"views": ["tree"]})["views"]["tree"]["legend"]
+    assert "copied" not in [role for role, _ in plain]
+    held = RunStore()
+    run = held.new("branch")
+    for event in events_of(Comparison(lanes=(make_trace("eagle", "eagle", [example_step(), branch_step()]),)), {}, ""):
+        run.apply(event)
+    answer = frames(held, GOOD | {"run": "branch", "views": ["tree"], "hi": 1})
+    assert [role for role, _ in answer["views"]["tree"]["legend"]][-2:] == ["copied", "both"]
+
+
+def test_text_views_and_pictures_with_a_past_are_what_the_contract_says():
+    lanes = (
+        make_trace("lookup", "prompt-lookup", [lookup_step(), lookup_step(ngram=0)]),
+        make_trace("jacobi", "jacobi", jacobi_steps()),
+    )
+    store = RunStore()
+    run = store.new("chains")
+    for event in events_of(Comparison(lanes=lanes), {}, ""):
+        run.apply(event)
+    asked = {"run": run.id, "lo": 0, "hi": 9, "theme": "light"}
+    text = frames(store, asked | {"lane": "lookup", "views": ["lookup"]})["views"]["lookup"]
+    assert text.keys() == {"kind", "title", "label", "legend", "steps"}
+    assert all(step.keys() == {"caption", "lines", "alt"} for step in text["steps"])
+    grid = frames(store, asked | {"lane": "jacobi", "views": ["jacobi"]})["views"]["jacobi"]
+    assert [len(step["data"][0]["z"]) for step in grid["steps"]] == [2, 3, 4, 5]
+    late = frames(store, asked | {"lane": "jacobi", "views": ["jacobi"], "lo": 3})["views"]["jacobi"]
+    assert late["steps"] == grid["steps"][3:], "a picture does not depend on which steps were asked for"

@@ -4,6 +4,7 @@ import pytest
 
 from explorer.figures.theme import THEMES, axis, base_layout
 from explorer.figures.timeline import PHASES
+from explorer.requests import MAX_LANES
 
 COLOUR = re.compile(r"#[0-9a-f]{6}")
 
@@ -42,8 +43,8 @@ class TestTheme:
     def test_marks_stand_out_from_the_ground(self, theme):
         for name, role in theme.roles.items():
             assert contrast(role.line, theme.card) >= 3, name
-        for colour, _ in theme.lanes:
-            assert contrast(colour, theme.card) >= 3
+        for style in theme.lanes:
+            assert contrast(style.colour, theme.card) >= 3
 
     def test_roles_of_tree_nodes_differ_in_more_than_colour(self, theme):
         drawn = ["root", "accepted", "bonus", "rejected", "unreached", "cut"]
@@ -56,8 +57,9 @@ class TestTheme:
         assert theme.phases["draft"][1] != theme.phases["verify"][1]
         assert theme.phases["prefill"][1] != theme.phases["drafter-prefill"][1]
         assert len({colour for colour, _ in theme.phases.values()}) == len(theme.phases) - 1
-        assert len(set(theme.lanes)) == len(theme.lanes)
-        assert len({dash for _, dash in theme.lanes[:5]}) == 5
+        assert len(theme.lanes) == MAX_LANES
+        for part in zip(*theme.lanes, strict=True):
+            assert len(set(part)) == MAX_LANES, "colour, dash and symbol each tell all lanes apart"
 
     def test_layout_is_quiet_and_carries_no_template(self, theme):
         layout = base_layout(theme)

@@ -9,6 +9,7 @@ from explorer.figures.base import NEXT
 from explorer.figures.theme import THEMES
 from explorer.figures.tree import TREE, char_cells, plan, tidy_rows
 from tests.figures.checks import LIGHT, assert_harmless, build, drawn_texts, nodes_trace
+from tests.judged import branch_step
 from tests.traces import HOSTILE, big_step, example_step, lookahead_step, make_step
 
 STEPS = {
@@ -133,3 +134,19 @@ def test_wide_characters_count_double():
     assert char_cells("ab") == 2
     assert char_cells("日本") == 4
     assert char_cells("e\u0301") == 1
+
+
+def test_what_the_context_proposed_has_a_mark_of_its_own_shape():
+    built = build(TREE, branch_step())
+    marks = {trace["name"]: trace for trace in built["data"] if trace.get("name")}
+    filled, hollow = (marks[LIGHT.roles[role].words]["marker"] for role in ("copied", "both"))
+    assert filled["color"] == filled["line"]["color"]
+    assert hollow["color"] != hollow["line"]["color"]
+    boxes, sizes = plan(branch_step())
+    assert marks[LIGHT.roles["copied"].words]["x"] == [boxes[3].left + 1]
+    assert marks[LIGHT.roles["both"].words]["y"] == [boxes[1].middle - sizes.half + 1]
+    hover = nodes_trace(built)[0]["hovertext"]
+    assert "copied from the context" in hover[3]
+    assert "by the drafter and by the context" in hover[1]
+    assert TREE.rare(branch_step()) == ["copied", "both"]
+    assert not TREE.rare(example_step())

@@ -1,19 +1,24 @@
 """Each view by itself: marks equal what was recorded."""
 
+from math import log10
+
 import pytest
 
 from explorer.figures import FIGURES
 from explorer.figures.base import NEXT
-from explorer.figures.frontier import FRONTIER, marks_of
+from explorer.figures.frontier import CHARACTER, COLUMN, FRONTIER, PLOT, TOP, floor_of, marks_of, placed
 from explorer.figures.heads import HEADS
+from explorer.figures.labels import visible
 from explorer.figures.payload import PAYLOAD
 from explorer.figures.pool import POOL
 from explorer.figures.probs import PROBS
+from explorer.figures.swarm import LABEL
 from explorer.figures.theme import THEMES
 from explorer.figures.tree import TREE
 from explorer.figures.window import WINDOW, cells_of, fates
-from explorer.payloads import LookaheadPayload
+from explorer.payloads import FeatureError, LookaheadPayload
 from tests.figures.checks import LIGHT, assert_harmless, build, drawn_texts, nodes_trace
+from tests.judged import branch_step, draft_model_step, jacobi_steps, lookup_step, top_k_step, typical_step
 from tests.traces import HOSTILE, big_step, eagle_payload, example_step, lookahead_step, make_step, medusa_payload, top
 
 EAGLE = example_step(eagle_payload(example_step()))
@@ -26,7 +31,14 @@ STEPS = {
     "lookahead": lookahead_step(),
     "no hit": lookahead_step(hits=0),
     "warm-up": lookahead_step(warm_up=True),
-    "unknown": example_step({"kind": "jacobi", "block": [[1, 2], [3]], "frontier": 2}),
+    "draft-model": draft_model_step(),
+    "prompt-lookup": lookup_step(),
+    "no match": lookup_step(ngram=0),
+    "jacobi": jacobi_steps()[0],
+    "typical": typical_step(),
+    "top-k": top_k_step(),
+    "branch": branch_step(),
+    "unknown": example_step({"kind": "telepathy", "block": [[1, 2], [3]], "frontier": 2}),
     "unreadable": example_step({"kind": "eagle", "frontier": "gone"}),
     "no kind": example_step({"frontier": []}),
 }
@@ -38,19 +50,23 @@ def test_every_view_that_applies_builds_a_valid_picture(step, theme):
     for view in FIGURES:
         if view.applies(step):
             build(view, step, theme)
-        assert set(view.legend) <= theme.roles.keys()
+        assert {*view.legend, *(view.rare(step) if view.applies(step) else ())} <= theme.roles.keys()
 
 
 @pytest.mark.parametrize(
     ("name", "views"),
     [
-        ("autoregressive", ["tree", "probs"]),
-        ("medusa", ["tree", "probs", "heads"]),
-        ("eagle", ["tree", "probs", "frontier"]),
-        ("lookahead", ["tree", "probs", "window", "pool"]),
-        ("unknown", ["tree", "probs", "payload"]),
-        ("unreadable", ["tree", "probs", "payload"]),
-        ("no kind", ["tree", "probs", "payload"]),
+        ("autoregressive", ["tree", "probs", "mask", "cache"]),
+        ("medusa", ["tree", "probs", "heads", "mask", "cache"]),
+        ("eagle", ["tree", "probs", "frontier", "mask", "cache"]),
+        ("lookahead", ["tree", "probs", "window", "pool", "mask", "cache"]),
+        ("draft-model", ["tree", "probs", "trials", "mask", "cache"]),
+        ("prompt-lookup", ["lookup", "tree", "probs", "mask", "cache"]),
+        ("jacobi", ["jacobi", "tree", "probs", "mask", "cache"]),
+        ("typical", ["tree", "probs", "trials", "mask", "cache"]),
+        ("unknown", ["tree", "probs", "mask", "cache", "payload"]),
+        ("unreadable", ["tree", "probs", "mask", "cache", "payload"]),
+        ("no kind", ["tree", "probs", "mask", "cache", "payload"]),
     ],
 )
 def test_views_choose_their_steps(name, views):
@@ -101,6 +117,11 @@ class TestHeads:
         caption = build(HEADS, MEDUSA, method="medusa")["caption"]
         assert caption == "The target agreed with the first choice of 3 of the 4 heads that this step could check."
 
+    def test_typical_acceptance_adds_its_threshold(self):
+        payload = medusa_payload().model_copy(update={"threshold": 0.0312, "entropy": 2.5})
+        caption = build(HEADS, example_step(payload), method="medusa")["caption"]
+        assert caption.endswith("Typical acceptance after the root: entropy 2.50 nats, threshold 0.0312.")
+
     def test_heads_of_unequal_length_leave_empty_cells(self):
         payload = medusa_payload(2).model_copy(update={"heads": (top(("a", 0.5)), top(("b", 0.5), ("c", 0.2)))})
         rows = build(HEADS, example_step(payload), method="medusa")["rows"]
@@ -126,7 +147,7 @@ class TestFrontier:
         built = build(FRONTIER, EAGLE)
         rings = next(trace for trace in built["data"] if trace.get("name") == LIGHT.roles["expanded"].words)
         assert len(rings["x"]) == 8
-        cut = next(trace for trace in built["data"] if trace.get("text") == ["", "kept ↑"])
+        cut = next(trace for trace in built["data"] if "kept ↑" in trace.get("text", ()))
         kept = [node.score for node in EAGLE.nodes[1:]]
         assert 0.0004 < cut["y"][0] < min(kept)
 
@@ -138,6 +159,29 @@ class TestFrontier:
     def test_words(self):
         alt = build(FRONTIER, EAGLE)["alt"]
         assert "53 tokens scored, 12 kept by the re-ranking" in alt
+        static = eagle_payload(example_step()).model_copy(update={"tree": "static"})
+        assert "12 kept as the static tree" in build(FRONTIER, example_step(static))["alt"]
+
+    def test_accepted_marks_tell_how_well_their_feature_was_foreseen(self):
+        error = FeatureError(node=1, distance=0.2, cosine=0.97)
+        payload = eagle_payload(example_step()).model_copy(update={"feature_errors": (error,)})
+        texts = [text for trace in nodes_trace(build(FRONTIER, example_step(payload))) for text in trace["hovertext"]]
+        assert [text for text in texts if "feature: error 0.20, cosine 0.97" in text] == [
+            text for text in texts if text.startswith("<b>␣</b>")
+        ]
+
+    def test_labels_end_before_the_marks_of_the_next_column(self):
+        for step in (EAGLE, STEPS["eagle 25"]):
+            marks = placed(marks_of(step, eagle_payload(step)))
+            bottom = floor_of(marks)
+            height = {id(mark): PLOT * (log10(mark.score) - bottom) / (TOP - bottom) for mark in marks}
+            for mark in marks:
+                near = [
+                    o for o in marks if o.depth == mark.depth + 1 and abs(height[id(o)] - height[id(mark)]) < LABEL / 2
+                ]
+                if mark.label_x is not None and near:
+                    text = min(mark.room, len(visible(mark.item.text))) + (3 if mark.beside else 0)
+                    assert mark.label_x + text * CHARACTER / COLUMN <= mark.depth + 1
 
 
 class TestWindow:

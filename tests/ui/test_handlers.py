@@ -15,7 +15,7 @@ from explorer.requests import CompareRequest
 from explorer.runs import RunStore
 from explorer.session import Studio
 from explorer.trace_io import write
-from explorer.ui.controls import first_setup
+from explorer.ui.controls import FIRST_LANES, first_setup
 from explorer.ui.handlers import INSIDE, Handlers, Stops, paced
 
 
@@ -68,11 +68,11 @@ def test_values_do_not_change_after_they_were_sent(handlers: Handlers) -> None:
         ("Hi", setup_of("medusa", max_new_tokens=-3), "from 1 to 512"),
         ("Hi", setup_of("medusa", max_new_tokens=513), "from 1 to 512"),
         ("Hi", setup_of("medusa", max_new_tokens=None), "from 1 to 512"),
-        ("Hi", setup_of("medusa", temperature="hot"), "temperature"),
+        ("Hi", setup_of("medusa", temperature="hot"), "Temperature is 'hot'"),
         ("Hi", setup_of("medusa", colour=1), "no parameter 'colour'"),
         ("Hi", setup_of("telepathy"), "no method 'telepathy'"),
-        ("Hi", setup_of(), "1 to 6"),
-        ("Hi", setup_of(*["medusa"] * 7), "1 to 6"),
+        ("Hi", setup_of(), "1 to 8"),
+        ("Hi", setup_of(*["medusa"] * 9), "1 to 8"),
         ("Hi", {"lanes": [{"method": "medusa", "params": {"nodes": 0}}]}, "nodes is 0"),
         ("Hi", {"lanes": [{"method": "medusa", "params": {"nodes": [1]}}]}, "cannot be read"),
         ("Hi", None, "cannot be read"),
@@ -202,7 +202,17 @@ def test_no_example_is_no_disaster(monkeypatch: pytest.MonkeyPatch, studio: Stud
     assert value["state"] == "done", "nobody waits for anything"
 
 
-def test_the_first_setup_has_every_method_that_can_run(studio: Studio) -> None:
+def test_the_first_setup_is_four_ideas_side_by_side(studio: Studio) -> None:
     setup = first_setup(studio.methods())
-    assert [lane["method"] for lane in setup["lanes"]] == [m["name"] for m in studio.methods() if m["available"]][:6]
+    assert [lane["method"] for lane in setup["lanes"]] == list(FIRST_LANES)
     assert setup["settings"]["max_new_tokens"] == 96
+    assert setup["settings"]["min_p"] == 0.0
+    assert setup["settings"]["repetition_penalty"] == 1.0
+
+
+def test_what_cannot_run_here_is_replaced_in_the_first_setup(studio: Studio) -> None:
+    methods = [row | {"available": row["needs"] is None} for row in studio.methods()]
+    names = [lane["method"] for lane in first_setup(methods)["lanes"]]
+    assert len(names) == len(set(names)) == len(FIRST_LANES)
+    assert names[:2] == ["autoregressive", "lookahead"]
+    assert all(row["available"] for row in methods if row["name"] in names)
