@@ -2,13 +2,13 @@
 PYTHON ?= python3
 # The CPU build of torch, without CUDA's gigabytes: make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
-BENCH_LANES ?= autoregressive,medusa,eagle,lookahead
-BENCH_PROMPTS ?= assets/prompts/bench.jsonl
+# make bench BENCH="--quick --dtype bfloat16"
+BENCH ?=
 
 PY := .venv/bin/python
 CODE := explorer tests benchmarks app.py
 
-.PHONY: setup run test quick check format bench model browser clean
+.PHONY: setup run test quick check format bench gpu-check model browser clean
 
 setup: .venv/installed
 
@@ -46,9 +46,11 @@ format: setup
 	$(PY) -m ruff check --fix $(CODE)
 
 bench: setup model
-	@mkdir -p out
-	$(PY) -m benchmarks.engine --out out/engine.json
-	$(PY) -m explorer bench --prompts $(BENCH_PROMPTS) --methods $(BENCH_LANES) --out out/bench.json
+	$(PY) -m benchmarks.engine --out out/engine.json $(BENCH)
+
+# Status 1: an output is wrong; 2: no CUDA device, so nothing was checked.
+gpu-check: setup
+	$(PY) -m benchmarks.gpu_check
 
 # The browser tests drive an installed Chromium; Debian's is installed when it is missing and this user may.
 browser:

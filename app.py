@@ -1,7 +1,8 @@
 """Serves the page. Settings come from the environment; this is also what a Gradio Space runs.
 
-GRADIO_SERVER_NAME (127.0.0.1), GRADIO_SERVER_PORT (7860), DECODING_EXPLORER_MODEL (the default model, a folder,
-or "toy").
+GRADIO_SERVER_NAME (127.0.0.1), GRADIO_SERVER_PORT (7860), DECODING_EXPLORER_MODEL (the default model, a pair of the
+catalogue, a folder, an id of the hub, or "toy"), DECODING_EXPLORER_DEVICE and DECODING_EXPLORER_DTYPE (auto),
+DECODING_EXPLORER_SWITCH (may viewers choose another model; not on a Space).
 """
 
 from __future__ import annotations
@@ -18,19 +19,27 @@ def main() -> int:
     """Serve until stopped; 2 where the settings or the port do not allow it."""
     try:
         host, port = address(os.environ)
+        may_switch(os.environ)
         check_free(host, port)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     # Imported late: a wrong setting should be told at once, and torch takes seconds to import.
     from explorer.errors import ExplorerError
+    from explorer.load import choose_device, choose_dtype
     from explorer.session import Studio
     from explorer.shelf import ShelfSettings, check_model
     from explorer.ui.pages import build, launch_options
 
-    settings = ShelfSettings(model=os.environ.get("DECODING_EXPLORER_MODEL") or ShelfSettings.model)
     try:
+        settings = ShelfSettings(
+            model=os.environ.get("DECODING_EXPLORER_MODEL") or ShelfSettings.model,
+            device=os.environ.get("DECODING_EXPLORER_DEVICE") or ShelfSettings.device,
+            dtype=os.environ.get("DECODING_EXPLORER_DTYPE") or ShelfSettings.dtype,
+            switching=may_switch(os.environ),
+        )
         check_model(settings.model)
+        choose_dtype(settings.dtype, choose_device(settings.device))
     except ExplorerError as error:
         print(error, file=sys.stderr)
         return 2
@@ -54,6 +63,14 @@ def address(environment: dict[str, str] | os._Environ[str]) -> tuple[str, int]:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise ValueError(f"GRADIO_SERVER_PORT is {text!r}, but must be a whole number from 1 to 65535.")
     return host, int(text)
+
+
+def may_switch(environment: dict[str, str] | os._Environ[str]) -> bool:
+    """May a viewer choose another model? On a Space, whose viewers are strangers, only where it is said."""
+    text = environment.get("DECODING_EXPLORER_SWITCH") or ("0" if environment.get("SPACE_ID") else "1")
+    if text not in ("0", "1"):
+        raise ValueError(f"DECODING_EXPLORER_SWITCH is {text!r}, but must be 0 or 1.")
+    return text == "1"
 
 
 def check_free(host: str, port: int) -> None:

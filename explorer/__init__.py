@@ -1,3 +1,3 @@
 """Decoding explorer: watch a language model decode, step by step, under several methods."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from explorer import cli_train, doctor, fetch
+from explorer import cli_evaluate, cli_export, cli_replay, cli_synthesize, cli_train, doctor, fetch
 from explorer.bench import read_prompts, run_bench, table, write_rows
 from explorer.cli_lanes import build_shelf, check_out, parse_lane, parse_params, split_names
 from explorer.cli_output import follow, note, print_comparison, print_methods, print_table
@@ -28,17 +28,25 @@ app = typer.Typer(
     help="Watch a language model decode, step by step, under several methods.",
 )
 app.add_typer(cli_train.app, name="train")
+app.command("export")(cli_export.export)
+app.command("replay")(cli_replay.replay)
+app.command("synthesize")(cli_synthesize.synthesize)
+app.command("evaluate")(cli_evaluate.evaluate)
 
 Prompt = Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")]
 MaxNewTokens = Annotated[int, typer.Option(help="Output tokens at most, 1 to 512.")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
 TopK = Annotated[int, typer.Option(help="Sampling: keep the k most probable tokens; 0 keeps all.")]
 TopP = Annotated[float, typer.Option(help="Sampling: keep the smallest set with this probability.")]
+MinP = Annotated[float, typer.Option(help="Sampling: keep tokens with this share of the best one's probability.")]
+RepetitionPenalty = Annotated[float, typer.Option(help="Above 1: tokens that were there become less likely.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same trace.")]
-Model = Annotated[str, typer.Option(help="A model id of the catalogue, toy, or a folder.")]
-Drafter = Annotated[list[str], typer.Option(help="KIND=FOLDER of a drafter; may be given again.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
+Model = Annotated[
+    str, typer.Option(help="A model id of the catalogue, toy, a folder, or owner/name[@revision] of the hub.")
+]
+Drafter = Annotated[list[str], typer.Option(help="KIND=FOLDER or KIND=owner/name of a drafter; again for more.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, or spread over all of them and the disk.")]
+Dtype = Annotated[str, typer.Option(help="auto, fastest, float32 or bfloat16.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Feed the prompt without the chat template.")]
 Methods = Annotated[str, typer.Option(help="Method names, separated by commas.")]
 Lane = Annotated[list[str], typer.Option(help="NAME[:key=value,...]; may be given again.")]
@@ -55,6 +63,8 @@ def run(
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
     seed: Seed = 0,
     model: Model = DEFAULT_MODEL_ID,
     drafter: Drafter = [],  # noqa: B006
@@ -74,6 +84,8 @@ def run(
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
     )
     comparison = _compare(request, build_shelf(model, drafter, device, dtype, lanes))
     write(comparison.lanes[0], out)
@@ -90,6 +102,8 @@ def compare(
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
     seed: Seed = 0,
     model: Model = DEFAULT_MODEL_ID,
     drafter: Drafter = [],  # noqa: B006
@@ -109,6 +123,8 @@ def compare(
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
     )
     comparison = _compare(request, build_shelf(model, drafter, device, dtype, lanes))
     write(comparison, out)
@@ -125,6 +141,8 @@ def bench(
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
     seed: Seed = 0,
     model: Model = DEFAULT_MODEL_ID,
     drafter: Drafter = [],  # noqa: B006
@@ -138,6 +156,7 @@ def bench(
     questions = read_prompts(prompts)
     settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "raw": raw, "seed": seed}
     settings |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    settings |= {"min_p": min_p, "repetition_penalty": repetition_penalty}
     studio = Studio(build_shelf(model, drafter, device, dtype, lanes))
     rows = run_bench(studio, questions, lanes, settings, note)
     write_rows(rows, out)

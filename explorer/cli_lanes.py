@@ -9,7 +9,8 @@ from typing import Any
 from explorer.errors import ExplorerError
 from explorer.methods import find_method
 from explorer.requests import LaneRequest
-from explorer.shelf import ShelfSettings, check_model
+from explorer.shelf import ShelfSettings
+from explorer.stock import check_model, check_place
 
 
 def split_names(text: str) -> list[str]:
@@ -30,6 +31,8 @@ def parse_params(pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise ExplorerError(f"{pair!r} is not a parameter; write key=value.")
+        if key.strip() in params:
+            raise ExplorerError(f"{key.strip()!r} is given twice; give it once.")
         params[key.strip()] = value.strip()
     return params
 
@@ -46,14 +49,13 @@ def build_shelf(
     """The models that a command asks for. ExplorerError where a folder does not exist."""
     check_model(model)
     needs = {find_method(lane.method).needs for lane in lanes} - {None}
-    folders: dict[str, Path] = {}
+    folders: dict[str, str] = {}
     for text in drafters:
         kind, equals, folder = text.rpartition("=")
         if not equals:
             if len(needs) != 1:
                 raise ExplorerError(f"Say which kind of drafter {text} is: --drafter medusa=FOLDER or eagle=FOLDER.")
             kind = str(next(iter(needs)))
-        if not Path(folder).is_dir():
-            raise ExplorerError(f"There is no drafter folder {folder}.")
-        folders[kind] = Path(folder)
+        check_place(kind, folder)
+        folders[kind] = folder
     return ShelfSettings(model=model, device=device, dtype=dtype, drafters=folders)

@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from explorer import doctor
+from explorer.pairs import PAIRS
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +33,14 @@ def test_a_missing_model_is_told() -> None:
     text = "\n".join(doctor.lines(found))
     assert "SmolLM2-135M-Instruct.Q4_1.gguf is missing" in text
     assert "is not there or not whole" in text
+
+
+def test_every_model_on_offer_fits_or_says_why_not() -> None:
+    found = doctor.report()
+    assert [row["id"] for row in found["models"]] == [pair.id for pair in PAIRS]
+    text = "\n".join(doctor.lines(found))
+    for row in found["models"]:
+        assert (row["reason"] or f"fits: {row['needs']}") in text
 
 
 def test_the_lines_line_up() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, Literal
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from explorer.errors import ExplorerError, brief
-from explorer.methods import METHODS
+from explorer.methods import METHODS, find_method
 from explorer.params import Params, allowed_values, describe, parse
 
 FIELDS = [(method, field) for method in METHODS for field in describe(method.Params)]
@@ -50,7 +51,7 @@ def test_bounds_are_met_from_both_sides(method: Any, field: dict[str, Any]) -> N
         assert getattr(parse(method.Params, {name: value}, method.title), name) == value
         assert getattr(parse(method.Params, {name: str(value)}, method.title), name) == value
     for value in (field["minimum"] - 1, field["maximum"] + 1, str(field["maximum"] + 1), -(10**30)):
-        with pytest.raises(ExplorerError, match=f"{method.title}: {name} is ") as caught:
+        with pytest.raises(ExplorerError, match=re.escape(f"{method.title}: {field['title']} is ")) as caught:
             parse(method.Params, {name: value}, method.title)
         assert f"must be {allowed_values(field)}" in str(caught.value)
         assert_one_sentence(caught.value)
@@ -88,41 +89,44 @@ def test_a_huge_number_and_a_huge_text_get_a_short_sentence() -> None:
     """A number of more than 4,300 digits cannot even be printed by Python."""
     for value in (10**5000, "z" * 100_000, ["z"] * 50_000):
         with pytest.raises(ExplorerError) as caught:
-            parse(METHODS[1].Params, {"nodes": value}, "Medusa")
+            parse(find_method("medusa").Params, {"nodes": value}, "Medusa")
         assert_one_sentence(caught.value)
 
 
 @pytest.mark.parametrize("name", ["nods", "", "__class__", "model_config", "Nodes", "x" * 5000], ids=brief)
 def test_an_unknown_name_is_told_which_names_there_are(name: str) -> None:
-    with pytest.raises(ExplorerError, match=r"EAGLE has no parameter .* it has: nodes, depth, top_k\.") as caught:
-        parse(METHODS[2].Params, {name: 3}, "EAGLE")
+    with pytest.raises(
+        ExplorerError,
+        match=r"EAGLE has no parameter .* it has: tree, nodes, depth, top_k, size, context_branch, rule, ",
+    ) as caught:
+        parse(find_method("eagle").Params, {name: 3}, "EAGLE")
     assert "\n" not in str(caught.value)
 
 
 def test_a_method_without_parameters_says_none() -> None:
     with pytest.raises(ExplorerError, match=r"Autoregressive has no parameter 'x'; it has: none\."):
-        parse(METHODS[0].Params, {"x": 1}, "Autoregressive")
+        parse(find_method("autoregressive").Params, {"x": 1}, "Autoregressive")
 
 
 @pytest.mark.parametrize("value", ["true", "True", "1", "yes", True, "on"])
 def test_switches_take_the_usual_words(value: Any) -> None:
-    parsed = parse(METHODS[3].Params, {"pool_from_prompt": value}, "Lookahead")
+    parsed = parse(find_method("lookahead").Params, {"pool_from_prompt": value}, "Lookahead")
     assert parsed.model_dump()["pool_from_prompt"] is True
 
 
 @pytest.mark.parametrize("value", ["maybe", 2, None, [True]])
 def test_switches_refuse_the_rest(value: Any) -> None:
-    with pytest.raises(ExplorerError, match=r"pool_from_prompt is .*, but must be true or false\."):
-        parse(METHODS[3].Params, {"pool_from_prompt": value}, "Lookahead")
+    with pytest.raises(ExplorerError, match=r"pool from prompt is .*, but must be true or false\."):
+        parse(find_method("lookahead").Params, {"pool_from_prompt": value}, "Lookahead")
 
 
 def test_choices_are_named() -> None:
-    with pytest.raises(ExplorerError, match=r"tree is 'oak', but must be one of auto, mc_sim_7b_63\."):
-        parse(METHODS[1].Params, {"tree": "oak"}, "Medusa")
+    with pytest.raises(ExplorerError, match=r"tree is 'oak', but must be one of auto, mc_sim_7b_63, .*\."):
+        parse(find_method("medusa").Params, {"tree": "oak"}, "Medusa")
 
 
 def test_parsed_parameters_cannot_be_changed() -> None:
-    parsed = parse(METHODS[1].Params, {"nodes": 3}, "Medusa")
+    parsed = parse(find_method("medusa").Params, {"nodes": 3}, "Medusa")
     with pytest.raises(ValueError, match="frozen"):
         parsed.nodes = 4  # type: ignore[attr-defined]
 
@@ -160,3 +164,24 @@ def test_whatever_comes_in_is_parsed_or_refused_in_one_sentence(values: dict[str
         assert set(values) <= set(Every.model_fields)
     else:
         assert_one_sentence(refused)
+
+
+class Rules(Params):
+    """Shared fields, one of which matters only beside a value of another."""
+
+    rule: Literal["a", "b"] = Field("a", description="A.", json_schema_extra={"group": "rules", "notes": {"a": "good"}})
+    limit: int = Field(2, ge=1, le=9, description="B.", json_schema_extra={"group": "rules", "when": {"rule": "b"}})
+
+
+def test_groups_conditions_and_notes_are_described() -> None:
+    rule, limit = describe(Rules)
+    assert (rule["group"], rule["when"], rule["notes"]) == ("rules", None, {"a": "good"})
+    assert (limit["group"], limit["when"], limit["notes"]) == ("rules", {"rule": "b"}, None)
+
+
+@pytest.mark.parametrize(("method", "field"), FIELDS, ids=name_of)
+def test_what_a_field_depends_on_is_a_choice_of_its_own_method(method: Any, field: dict[str, Any]) -> None:
+    others = {each["name"]: each for each in describe(method.Params)}
+    for name, value in (field["when"] or {}).items():
+        assert value in others[name]["choices"]
+    assert set(field["notes"] or ()) <= set(field["choices"] or ())

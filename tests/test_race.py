@@ -16,11 +16,11 @@ from explorer.race import Runner, SharedPrefill, prefill_all, race
 from explorer.record import StepWriter
 from explorer.recorder import LaneClock
 from explorer.sampling import SamplingSettings
-from explorer.target import TAP_LAST
+from explorer.target import TAP_LAST, tap_hidden
 from explorer.trace import Prompt
 from tests.lanes import ALL_NAMES, Bench
 
-TAPS = frozenset({TAP_LAST})
+TAPS = frozenset({TAP_LAST, *(tap_hidden(layer) for layer in (1, 2, 3))})
 
 
 class FakeTime:
@@ -133,7 +133,7 @@ def test_a_lanes_clock_holds_the_shared_prefill_and_its_own_phases(toy: Bench) -
 def test_every_lane_decodes_the_same_in_a_race_as_alone(toy: Bench) -> None:
     runners = [runner(toy, name, name, 0.001) for name in ALL_NAMES]
     ended = [event.trace for event in race(runners, shared(toy), stopped=never) if isinstance(event, LaneEnded)]
-    assert len(ended) == 4
+    assert len(ended) == len(ALL_NAMES)
     for trace in ended:
         assert [token.id for token in trace.tokens] == toy.expected(IDS, 10)
         assert trace.stop_reason == "length"
@@ -142,7 +142,7 @@ def test_every_lane_decodes_the_same_in_a_race_as_alone(toy: Bench) -> None:
 def test_events_come_in_order_and_tell_all_that_the_traces_hold(toy: Bench) -> None:
     runners = [runner(toy, name, name, 0.001) for name in ALL_NAMES]
     events = list(race(runners, shared(toy), stopped=never))
-    assert [type(event) for event in events[:4]] == [Prefilled] * 4
+    assert [type(event) for event in events[: len(ALL_NAMES)]] == [Prefilled] * len(ALL_NAMES)
     for name in ALL_NAMES:
         own = [event for event in events if getattr(event, "lane", None) == name]
         trace = next(event.trace for event in events if isinstance(event, LaneEnded) and event.trace.lane == name)
@@ -163,13 +163,13 @@ def test_measured_work_is_guarded_and_nothing_is_told_under_the_guard(toy: Bench
     assert guard.times == steps + len(runners)
 
 
-@pytest.mark.parametrize("calls", [4, 5, 9, 20])
-def test_a_stop_ends_within_one_step_and_keeps_what_was_recorded(calls: int, toy: Bench) -> None:
+@pytest.mark.parametrize("made", [0, 1, 5, 16])
+def test_a_stop_ends_within_one_step_and_keeps_what_was_recorded(made: int, toy: Bench) -> None:
     """`stopped` is asked once a lane at the start, then before every step: no step begins after it is true."""
     runners = [runner(toy, name, name, 0.001, budget=30) for name in ALL_NAMES]
-    events = list(race(runners, shared(toy), stopped=after(calls)))
+    events = list(race(runners, shared(toy), stopped=after(len(ALL_NAMES) + made)))
     steps = [event for event in events if isinstance(event, Stepped)]
-    assert len(steps) == calls - 4
+    assert len(steps) == made
     traces = [event.trace for event in events if isinstance(event, LaneEnded)]
     assert [trace.lane for trace in traces] == list(ALL_NAMES)
     for trace in traces:
@@ -190,7 +190,7 @@ def test_a_stop_between_two_starts_keeps_the_lanes_that_began(calls: int, toy: B
 def test_a_budget_of_one_ends_with_the_prefill(toy: Bench) -> None:
     runners = [runner(toy, name, name, 0.001, budget=1) for name in ALL_NAMES]
     events = list(race(runners, shared(toy), stopped=never))
-    assert [type(event) for event in events] == [Prefilled, LaneEnded] * 4
+    assert [type(event) for event in events] == [Prefilled, LaneEnded] * len(ALL_NAMES)
     for event in events:
         if isinstance(event, LaneEnded):
             assert (event.trace.stop_reason, event.trace.steps, len(event.trace.tokens)) == ("length", (), 1)

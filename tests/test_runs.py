@@ -32,7 +32,7 @@ def test_a_recording_as_events_gives_the_recording_back() -> None:
         record = run.lanes[trace.lane]
         assert (tuple(record.steps), tuple(record.tokens), record.trace) == (trace.steps, trace.tokens, trace)
         assert record.prefill == trace.prefill.spans
-        assert (record.header.title, record.header.lossless) == TITLES[trace.method]
+        assert (record.header.title, record.header.lossless) == (TITLES[trace.method], True)
 
 
 def test_a_live_run_folds_to_what_its_traces_hold(studio: Studio) -> None:

@@ -55,9 +55,10 @@ def assert_free(studio: Studio) -> None:
 def test_a_run_tells_its_story_in_order(studio: Studio) -> None:
     events = compare(studio, ask(lanes=ALL_NAMES))
     kinds = [type(event) for event in events if not isinstance(event, Preparing)]
-    assert kinds[:5] == [Started, *[Prefilled] * 4]
+    count = len(ALL_NAMES)
+    assert kinds[: count + 1] == [Started, *[Prefilled] * count]
     assert kinds[-2:] == [Checked, Ended]
-    assert set(kinds[5:-2]) == {Stepped, LaneEnded}
+    assert set(kinds[count + 1 : -2]) == {Stepped, LaneEnded}
     started, ended = next(e for e in events if isinstance(e, Started)), events[-1]
     assert isinstance(ended, Ended)
     assert ended.comparison is not None
@@ -208,7 +209,7 @@ def test_figures_wait_between_two_steps_only(studio: Studio) -> None:
     [
         (ask(""), "The prompt is empty"),
         (ask("x" * 200_000), "200,000 characters"),
-        (ask("word " * 1000), r"The prompt has 5,00\d tokens; with 12 new tokens at most 1,012 fit"),
+        (ask("word " * 1000), r"The prompt has 5,00\d tokens; the model's context of 1,024 takes at most 1,023"),
         (ask(max_new_tokens=0), "whole number from 1 to 512"),
         (ask(lanes=("autoregressive", "nonsense")), "no method 'nonsense'"),
         (ask(temperature=9.0), "temperature is 9.0"),
@@ -237,6 +238,19 @@ def test_hostile_prompts_are_decoded(prompt: str, raw: bool, studio: Studio) -> 
         assert prompt in ended.comparison.lanes[0].prompt.text
 
 
+def test_auto_lanes_record_the_costs_that_they_went_by(studio: Studio) -> None:
+    lanes = [LaneRequest(method="medusa", params={"size": "auto"}), LaneRequest(method="medusa")]
+    request = CompareRequest(prompt="the rain", lanes=lanes, max_new_tokens=8)
+    auto, fixed = (event.trace for event in compare(studio, request) if isinstance(event, LaneEnded))
+    if auto.lane != "medusa":
+        auto, fixed = fixed, auto
+    assert tuple(auto.params["costs"]["verify_ms"]) == studio.shelf.costs("medusa").verify_ms
+    assert auto.params["costs"]["draft_pass_ms"] > 0.0
+    assert all(step.size is not None for step in auto.steps)
+    assert "costs" not in fixed.params
+    assert all("size" not in step.model_dump() for step in fixed.steps)
+
+
 def test_the_prompt_is_recorded_as_the_model_saw_it(studio: Studio) -> None:
     target = studio.shelf.target
     chat = encode_prompt(target, plan(ask("hello")))
@@ -247,10 +261,14 @@ def test_the_prompt_is_recorded_as_the_model_saw_it(studio: Studio) -> None:
     assert (raw.text, raw.template_applied) == ("hello", False)
 
 
-def test_a_prompt_of_exactly_the_context_is_taken(studio: Studio) -> None:
-    prompt = "x" * (1024 - 12)
-    assert len(encode_prompt(studio.shelf.target, plan(ask(prompt, raw=True))).token_ids) == 1012
-    with pytest.raises(ExplorerError, match="at most 1,012 fit"):
+def test_a_prompt_that_leaves_one_token_of_the_context_is_taken(studio: Studio) -> None:
+    prompt = "x" * 1023
+    assert len(encode_prompt(studio.shelf.target, plan(ask(prompt, raw=True))).token_ids) == 1023
+    ended = compare(studio, ask(prompt, raw=True))[-1]
+    assert isinstance(ended, Ended)
+    assert ended.comparison is not None
+    assert {(len(lane.tokens), lane.stop_reason) for lane in ended.comparison.lanes} == {(1, "length")}
+    with pytest.raises(ExplorerError, match="at most 1,023"):
         encode_prompt(studio.shelf.target, plan(ask(prompt + "x", raw=True)))
 
 
@@ -301,7 +319,7 @@ def test_a_recording_opens_as_a_run_that_can_be_found(studio: Studio) -> None:
     one, other = (studio.open_recording(DATA / "comparison_v1.json") for _ in range(2))
     assert one.id != other.id
     assert studio.runs.get(one.id) is one
-    assert (one.state, list(one.lanes)) == ("recorded", list(ALL_NAMES))
+    assert (one.state, list(one.lanes)) == ("recorded", ["autoregressive", "medusa", "eagle", "lookahead"])
     assert "8 tokens · greedy · chat template · seed 0" in one.settings
 
 

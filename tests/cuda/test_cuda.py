@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +11,15 @@ import torch
 
 from explorer.errors import ExplorerError
 from explorer.events import Ended
-from explorer.load import choose_device, choose_dtype
+from explorer.load import choose_device, choose_dtype, load_target
 from explorer.requests import CompareRequest, LaneRequest
 from explorer.session import Studio
 from explorer.shelf import ShelfSettings
 from explorer.target import TAP_LAST
+from explorer.toy import toy_drafter
 from tests.lanes import ALL_NAMES, PROMPTS, SETTINGS, Bench, decode, make_toy, setting_name
+
+TINY = Path(__file__).resolve().parents[1] / "data" / "conformance" / "tiny-target"
 
 pytestmark = [
     pytest.mark.cuda,
@@ -123,3 +127,22 @@ def test_a_whole_comparison(dtype: str) -> None:
 def test_too_little_memory_is_one_sentence(cuda: Bench) -> None:
     with pytest.raises(ExplorerError, match="Not enough memory for a cache"):
         cuda.target.new_cache(10**11)
+
+
+def test_a_model_spread_over_device_memory_and_disk_decodes_the_same() -> None:
+    """accelerate fetches what lies elsewhere; caches lie where the layers run, and all comes back to one device."""
+    names: dict[str, Any] = {"model_id": "tiny", "label": "tiny", "dtype": "float32"}
+    whole = load_target(TINY, device="cuda", **names)
+    places: tuple[str | int, ...] = (0, "cpu", "disk")
+    device_map: dict[str, str | int] = {f"model.layers.{layer}": places[layer % 3] for layer in range(8)}
+    device_map |= {"model.embed_tokens": 0, "model.norm": 0, "model.rotary_emb": 0, "lm_head": "cpu"}
+    spread = load_target(TINY, device="cuda", device_map=device_map, **names)
+    assert spread.device.type == "cuda"
+    assert torch.equal(spread.output_weight, whole.output_weight)
+    outputs = []
+    for target in (whole, spread):
+        bench = Bench(target.transformers_model, target, {"medusa": toy_drafter("medusa", target)})
+        lanes = [bench.lane(name, ids=[5, 6, 7, 8], budget=16) for name in ("autoregressive", "lookahead", "medusa")]
+        outputs += [decode(lane) for lane in lanes]
+        assert {rows.device.type for lane in lanes for rows in lane.cache.rows()} == {"cuda"}
+    assert all(output == outputs[0] for output in outputs)

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from explorer.catalogue import DEFAULT_MODEL
 from explorer.decode import Lane
+from explorer.drafters.loading import load
 from explorer.errors import ExplorerError
 from explorer.fetch import PROJECT, converted_path, ensure_default_model
 from explorer.load import load_target
-from explorer.shelf import load_drafter
 from explorer.target import TAP_LAST
 from tests.lanes import Bench, assert_same_output, decode
 
@@ -34,22 +35,34 @@ PROMPTS = {
 CASES = [(name, raw) for name in PROMPTS for raw in (False, True)]
 LANES = [
     ("autoregressive", {}),
-    ("medusa", {"nodes": 12}),
-    ("eagle", {"nodes": 12, "depth": 4, "top_k": 4}),
+    ("draft-model", {"schedule": "adaptive"}),
+    ("prompt-lookup", {}),
+    ("jacobi", {"block": 8}),
     ("lookahead", {"window": 4, "ngram": 4, "guesses": 4, "pool_from_prompt": True}),
+    ("medusa", {"nodes": 12}),
+    ("eagle", {"nodes": 12, "depth": 4, "top_k": 4, "context_branch": 6}),
+    ("eagle3", {"nodes": 12, "depth": 4, "top_k": 4}),
 ]
+OTHER_LANES = [
+    ("jacobi", {"block": 6, "verification": "block"}),
+    ("eagle", {"tree": "static"}),
+    ("eagle", {"tree": "chain"}),
+    ("medusa", {"tree": "mc_sim_7b_63", "context_branch": 10}),
+    ("prompt-lookup", {"match": "latest", "max_ngram": 2}),
+    ("draft-model", {"tokens": 3, "context_branch": 5}),
+]
+"""More settings, on one prompt each."""
 
 
 @pytest.fixture(scope="module")
 def real() -> Bench:
-    """The default model in float32 with those of its drafters that are there."""
+    """The default model in float32, plain and as a target, with those of its drafters that are there."""
     folder = ensure_default_model()
+    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     target = load_target(folder, model_id=DEFAULT_MODEL.id, label=DEFAULT_MODEL.title, device="cpu", dtype="float32")
     folders = {kind: PROJECT / place for kind, place in DEFAULT_MODEL.drafters.items()}
-    drafters = {
-        kind: load_drafter(kind, place, target) for kind, place in folders.items() if any(place.glob("*.safetensors"))
-    }
-    return Bench(target._model, target, drafters)
+    drafters = {kind: load(kind, place, target) for kind, place in folders.items() if any(place.glob("*.safetensors"))}
+    return Bench(plain, target, drafters)
 
 
 _EXPECTED: dict[tuple[str, bool], tuple[list[int], list[int]]] = {}
@@ -99,6 +112,13 @@ def test_output_is_generates(method: str, name: str, raw: bool, real: Bench) -> 
     assert lane.stop_reason == ("eos" if lane.output[-1] in real.target.end_token_ids else "length")
 
 
+@pytest.mark.parametrize(("method", "params"), OTHER_LANES, ids=[f"{name}-{params}" for name, params in OTHER_LANES])
+def test_other_settings_give_the_same_output(method: str, params: dict[str, Any], real: Bench) -> None:
+    need(real, method)
+    ids, wanted = expected(real, "maths", False)
+    assert_same_output(real, ids, decode(real.lane(method, params, ids=ids, budget=TOKENS)), wanted)
+
+
 @pytest.mark.parametrize(("method", "params"), LANES, ids=[lane[0] for lane in LANES])
 def test_after_every_step_the_cache_is_a_fresh_prefill(method: str, params: dict[str, Any], real: Bench) -> None:
     need(real, method)
@@ -112,7 +132,9 @@ def test_after_every_step_the_cache_is_a_fresh_prefill(method: str, params: dict
 
 def test_drafts_are_accepted(real: Bench) -> None:
     """Trained drafters are right now and then: far below what is hoped for, far above what noise gives."""
-    least = {"medusa": 1.15, "eagle": 1.3, "lookahead": 1.1}
+    least = {
+        "draft-model": 1.2, "prompt-lookup": 1.1, "lookahead": 1.1, "medusa": 1.15, "eagle": 1.3, "eagle3": 1.3
+    }  # fmt: skip
     for method, wanted in least.items():
         if method not in real.drafters and method in DEFAULT_MODEL.drafters:
             continue
