@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from explorer.catalogue import DEFAULT_MODEL
+from explorer.catalogue import BARELY, DEFAULT_MODEL
 from explorer.decode import Lane
 from explorer.drafters.loading import load
 from explorer.errors import ExplorerError
@@ -61,7 +61,11 @@ def real() -> Bench:
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     target = load_target(folder, model_id=DEFAULT_MODEL.id, label=DEFAULT_MODEL.title, device="cpu", dtype="float32")
     folders = {kind: PROJECT / place for kind, place in DEFAULT_MODEL.drafters.items()}
-    drafters = {kind: load(kind, place, target) for kind, place in folders.items() if any(place.glob("*.safetensors"))}
+    drafters = {
+        kind: load(kind.removesuffix(BARELY), place, target)
+        for kind, place in folders.items()
+        if any(place.glob("*.safetensors"))
+    }
     return Bench(plain, target, drafters)
 
 
