@@ -7,14 +7,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from explorer.catalogue import BARELY, DEFAULT_MODEL
 from explorer.costs import measure_costs
-from explorer.drafters.loading import load
 from explorer.errors import ExplorerError
 from explorer.events import Preparing
 from explorer.sizing import Costs
@@ -23,7 +21,7 @@ from explorer.target import TargetModel
 from explorer.toy import TOY_ID
 from explorer.tree import Candidate, CandidateTree
 
-__all__ = ["Shelf", "ShelfSettings", "check_model", "load_drafter", "warm_up"]
+__all__ = ["Shelf", "ShelfSettings", "check_model", "warm_up"]
 WARM_UP_NODES = (1, 4, 26)
 LOG = logging.getLogger(__name__)
 INSIDE = "The model could not be loaded; the server's log says more."
@@ -248,11 +246,6 @@ class Shelf:
 def _words(kind: str) -> str:
     """A kind of drafter for people."""
     return f"barely trained {kind.removesuffix(BARELY)}" if kind.endswith(BARELY) else kind
-
-
-def load_drafter(kind: str, folder: Path, target: TargetModel) -> Any:
-    """A drafter of that kind from its folder, bound to the target's matrices."""
-    return load(kind, folder, target)
 
 
 def warm_up(target: TargetModel) -> None:

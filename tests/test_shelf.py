@@ -13,9 +13,10 @@ import torch
 
 from explorer import stock
 from explorer.drafters.detect import KINDS
+from explorer.drafters.loading import load
 from explorer.errors import ExplorerError
 from explorer.load import choose_device, choose_dtype, load_target, weights_sha256
-from explorer.shelf import Shelf, ShelfSettings, load_drafter
+from explorer.shelf import Shelf, ShelfSettings
 from explorer.toy import toy_target
 
 CONFORMANCE = Path(__file__).parent / "data" / "conformance"
@@ -208,9 +209,9 @@ def test_a_drafter_of_another_target_is_refused() -> None:
     target = toy_target()
     for kind, name in (("medusa", "medusa-heads"), ("eagle", "eagle-draft")):
         with pytest.raises(ExplorerError, match="hidden size 64, the target has 48"):
-            load_drafter(kind, CONFORMANCE / name, target)
+            load(kind, CONFORMANCE / name, target)
     with pytest.raises(ExplorerError, match="no drafter kind 'hydra'"):
-        load_drafter("hydra", CONFORMANCE, target)
+        load("hydra", CONFORMANCE, target)
 
 
 @pytest.mark.parametrize("wanted", ["gpu", "", "cpu:x", "xpu", "meta", "cuda:-1", "mps"])
