@@ -90,5 +90,8 @@ def _finish(
         reports = [report]
     if prepared.workers.num_processes > 1:
         broadcast_object_list(reports)
+        prepared.workers.wait_for_everyone()
+        # A process that leaves with the group's threads alive aborts now and then, its work done.
+        prepared.workers.end_training()
     assert reports[0] is not None
     return reports[0]
