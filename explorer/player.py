@@ -7,7 +7,7 @@ from pathlib import Path
 import plotly
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
-PLAYER = ("dom", "lanes", "frames", "figures", "overviews", "deck", "layout", "main")
+PLAYER = ("dom", "hooks", "lanes", "frames", "figures", "overviews", "deck", "layout", "main")
 """Files of the code, in the order in which they are joined."""
 PLAYER_STYLES = ("theme", "player")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

@@ -125,7 +125,9 @@ def page(title: str, named: dict[str, str], packed: list[str]) -> str:
     All that was recorded is in blocks, whose alphabet holds no markup; the policy refuses every other code and
     every request.
     """
-    code = f"function startPlayer(element, props, server, watch) {{\n{player_script()}\n}}\n{_asset('replay.js')}"
+    code = (
+        f"function startPlayer(element, props, server, watch, trigger) {{\n{player_script()}\n}}\n{_asset('replay.js')}"
+    )
     code = code.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     policy = (
         f"default-src 'none'; script-src 'sha256-{base64.b64encode(sha256(code.encode()).digest()).decode()}' blob:; "

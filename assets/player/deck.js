@@ -112,16 +112,15 @@ function showPlaying(on) {
   announce();
 }
 
-const KEYS = {
-  ArrowLeft: () => goTo(state.step - 1),
-  ArrowRight: () => goTo(state.step + 1),
-  Home: () => goTo(0),
-  End: () => goTo(stepCount(state.lane) - 1),
-  ArrowUp: () => neighbour(-1),
-  ArrowDown: () => neighbour(1),
-  ' ': togglePlay,
-  Escape: () => pin(null),
-};
+bindKey('ArrowLeft', 'one step back', () => goTo(state.step - 1));
+bindKey('ArrowRight', 'one step on', () => goTo(state.step + 1));
+bindKey('Home', 'first step', () => goTo(0));
+bindKey('End', 'last step', () => goTo(stepCount(state.lane) - 1));
+bindKey('ArrowUp', 'the lane above, at the same place of the text', () => neighbour(-1));
+bindKey('ArrowDown', 'the lane below', () => neighbour(1));
+bindKey(' ', 'play and pause', () => togglePlay());
+bindKey('Escape', 'let go of the pinned token', () => pin(null));
+for (let lane = 1; lane <= 9; lane += 1) bindKey(String(lane), lane === 1 ? 'that lane' : '', () => nthLane(lane - 1));
 
 function isTyping(target) {
   if (!target || !target.closest) return false;
@@ -133,8 +132,8 @@ function keyPressed(event) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
   const onButton = event.target.closest && event.target.closest('button, a, summary, [role=button], [role=tab]');
   if (event.key === ' ' && onButton) return; // space presses the button that has the focus
-  const action = KEYS[event.key] || (/^[1-9]$/.test(event.key) ? () => nthLane(Number(event.key) - 1) : null);
-  if (!action || !laneViews.size) return;
+  const bound = keyBindings.get(event.key);
+  if (!bound || !laneViews.size) return;
   event.preventDefault();
-  action();
+  bound.action(event);
 }

@@ -39,11 +39,13 @@ function makeFigure(name) {
   const table = el('div', 'dx-table');
   const note = el('p', 'dx-note');
   const legend = el('div', 'dx-legend');
+  const tools = el('div', 'dx-tools');
   const more = set(el('p', 'dx-more', '\u2194 scroll sideways for the rest'), { hidden: true });
   scroller.append(sheet.box, table);
-  box.append(scroller, more, note, legend);
-  const figure = { name, box, scroller, sheet, spare: null, table, note, legend, more, drawn: null, rows: new Map() };
+  box.append(tools, scroller, more, note, legend);
+  const figure = { name, box, scroller, sheet, spare: null, table, note, legend, tools, more, drawn: null, rows: new Map() };
   scroller.addEventListener('scroll', () => showMore(figure), { passive: true });
+  tools.append(...figureTools.map((make) => make(figure)).filter(Boolean));
   return figure;
 }
 
@@ -297,7 +299,9 @@ async function drawStep() {
     if (state.step !== step || state.lane !== lane) return; // overtaken: the next round draws the newer step
   }
   const same = state.run === run && state.lane === lane && state.step === step && state.theme === theme;
-  if (all && same && stepCount(lane)) root.dataset.drawnStep = step;
+  if (!all || !same || !stepCount(lane)) return;
+  root.dataset.drawnStep = step;
+  tell('drawn');
 }
 
 // Hover links and pins: the node id is the same in the stream, the figures and the tables.
@@ -325,6 +329,7 @@ function showLinks() {
     if (node !== null) for (const cell of figure.rows.get(node) || []) cell.classList.add('linked');
     ring(figure);
   }
+  tell('link');
 }
 
 /** A ring around the linked node, laid over the figure: no redraw. */

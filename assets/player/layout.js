@@ -6,20 +6,27 @@ function build() {
   parts.hint = el('span', 'dx-hint');
   parts.status = set(el('div', 'dx-status'), { role: 'status' });
   parts.actions = el('div', 'dx-actions');
-  parts.whole = button('dx-text', null, toggleWhole, 'whole text');
-  parts.download = button('dx-text', null, () => download(parts.download, 'recording'), 'download');
-  parts.replay = button('dx-text', null, () => download(parts.replay, 'replay'), 'replay (HTML)');
-  parts.replay.title = 'One file that plays this in a browser, with no server and no network';
-  parts.download.title = 'The whole comparison as one JSON file';
-  set(parts.whole, { 'aria-pressed': 'false', title: 'Show all lines of each output' });
-  parts.actions.append(parts.whole, parts.download, ...(server.replay ? [parts.replay] : []));
+  buildActions(parts.actions);
   heading.append(parts.title, parts.hint, parts.actions);
   parts.lanes = el('div', 'dx-lanes');
   parts.inspect = buildInspect();
   root.classList.add('dx');
   element.replaceChildren(parts.status, heading, parts.lanes, parts.inspect, buildOverviews(), makeDeck(), offstage);
   placeSentence();
+  tell('built');
 }
+
+const isWhole = () => !isBusy() && Boolean(state.value && state.value.lanes.length);
+
+addAction({ label: 'whole text', title: 'Show all lines of each output', press: toggleWhole });
+addAction({
+  menu: 'save', label: 'recording (JSON)', title: 'The whole comparison as one file, to open here again',
+  press: (pressed) => download(pressed, 'recording'), shown: isWhole,
+});
+addAction({
+  menu: 'save', label: 'replay (HTML)', title: 'One file that plays this in a browser, with no server and no network',
+  press: (pressed) => download(pressed, 'replay'), shown: () => Boolean(server.replay) && isWhole(),
+});
 
 /** The sentence stays in sight with the deck, however many lanes there are; on a phone it would take too much room. */
 function placeSentence() {
@@ -85,9 +92,9 @@ function buildAxes(figure, axes) {
   return group;
 }
 
-function toggleWhole() {
+function toggleWhole(pressed) {
   const on = parts.lanes.classList.toggle('whole');
-  set(parts.whole, { 'aria-pressed': on ? 'true' : 'false' });
+  set(pressed, { 'aria-pressed': on ? 'true' : 'false' });
   scrollLanes();
 }
 
@@ -162,6 +169,7 @@ function makeTab(name) {
 
 function openTab(name) {
   chosenTab.set(state.lane, name);
+  delete root.dataset.drawnStep; // of the views in sight
   layOutViews();
   scheduleDraw();
   fetchAhead();
@@ -199,5 +207,4 @@ function showHeading(value) {
   const same = kinds.includes('baseline') && kinds.every((kind) => kind === 'baseline' || kind === 'equal');
   write(parts.title, same ? 'Same prompt, same model, same answer' : 'Same prompt, same model');
   write(parts.hint, 'one capsule is one pass of the target; accepted drafts are underlined');
-  parts.download.hidden = parts.replay.hidden = isBusy() || !value.lanes.length;
 }

@@ -109,6 +109,7 @@ function showCurrent() {
   scheduleDraw();
   scrollLanes();
   fetchAhead();
+  tell('step');
 }
 
 const ADVANCE_MS = 450;
@@ -162,6 +163,7 @@ function take(value) {
   if (value.lanes && value.lanes.length) state.value = value;
   showState(value.state, value.message, value.progress);
   if (wasBusy && !isBusy()) finished();
+  tell('value', value);
 }
 
 function showState(name, message, progress) {
@@ -207,6 +209,7 @@ function startOver(value) {
   for (const lane of value.lanes) updateLane(addLane(lane), lane, value.max_tokens);
   state.lane = laneViews.has(before) ? before : bestLane(value.lanes);
   if (!state.follow) state.step = bestStep(laneViews.get(state.lane).lane);
+  tell('run');
 }
 
 function bestLane(lanes) {
@@ -235,7 +238,6 @@ function showEmpty() {
   root.classList.add('empty');
   write(parts.title, 'Nothing has run yet');
   write(parts.hint, 'type a prompt above and press Run; the lanes appear here and decode side by side');
-  parts.download.hidden = parts.replay.hidden = true;
 }
 
 function themeNow() {

@@ -97,7 +97,7 @@ async function openReplay() {
     const index = await unpackJson('index');
     const library = await (await unpack('plotly')).blob();
     const plotly = URL.createObjectURL(new Blob([library], { type: 'text/javascript' }));
-    start = () => startPlayer(element, { value: index.value, plotly }, answersFrom(index), () => {});
+    start = () => startPlayer(element, { value: index.value, plotly }, answersFrom(index), () => {}, null);
     showPrompt(index.value.prompt);
   } catch (error) {
     start = () => showTrouble(typeof DecompressionStream === 'undefined');

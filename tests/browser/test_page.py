@@ -225,7 +225,7 @@ def test_a_made_up_question_to_the_server_functions(viewer: Viewer) -> None:
 def test_download_and_open_again(viewer: Viewer, tmp_path: Any) -> None:
     page = viewer.open().page
     with page.expect_download() as waiting:
-        page.get_by_role("button", name="download").click()
+        viewer.save("recording (JSON)")
     path = tmp_path / waiting.value.suggested_filename
     waiting.value.save_as(path)
     page.locator("input[type=file]").set_input_files(path)

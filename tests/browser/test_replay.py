@@ -130,7 +130,7 @@ def test_no_accessibility_violation_and_no_sideways_scrolling(
 def test_the_recording_can_be_taken_out(play: Open, example: str, tmp_path: Path) -> None:
     viewer = play(example)
     with viewer.page.expect_download() as download:
-        viewer.page.get_by_role("button", name="download").click()
+        viewer.save("recording (JSON)")
     taken = tmp_path / download.value.suggested_filename
     download.value.save_as(taken)
     assert isinstance(read_comparison(taken), Comparison)
@@ -152,7 +152,7 @@ def test_a_damaged_file_says_so(play: Open, example: str) -> None:
 def test_the_page_makes_the_file(viewer: Viewer, play: Open, tmp_path: Path) -> None:
     viewer.open()
     with viewer.page.expect_download() as download:
-        viewer.page.get_by_role("button", name="replay (HTML)").click()
+        viewer.save("replay (HTML)")
     assert download.value.suggested_filename.endswith(".html")
     saved = tmp_path / "saved.html"
     download.value.save_as(saved)

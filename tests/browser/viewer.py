@@ -65,6 +65,11 @@ class Viewer:
         )
         return int(self.data("drawnStep") or -1)
 
+    def save(self, what: str) -> None:
+        """A choice of the menu "save"."""
+        self.page.get_by_role("button", name="save").click()
+        self.page.get_by_role("button", name=what).click()
+
     def message(self) -> str:
         return str(self.page.locator("#player .dx-message").inner_text())
 
