@@ -1,8 +1,8 @@
 """Serves the page. Settings come from the environment; this is also what a Gradio Space runs.
 
 GRADIO_SERVER_NAME (127.0.0.1), GRADIO_SERVER_PORT (7860), DECODING_EXPLORER_MODEL (the default model, a pair of the
-catalogue, a folder, an id of the hub, or "toy"), DECODING_EXPLORER_DEVICE and DECODING_EXPLORER_DTYPE (auto),
-DECODING_EXPLORER_SWITCH (may viewers choose another model; not on a Space).
+catalogue, a folder, an id of the hub, or "toy"), DECODING_EXPLORER_DEVICE, DECODING_EXPLORER_DTYPE and
+DECODING_EXPLORER_EXECUTION (auto), DECODING_EXPLORER_SWITCH (may viewers choose another model; not on a Space).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def main() -> int:
         return 2
     # Imported late: a wrong setting should be told at once, and torch takes seconds to import.
     from explorer.errors import ExplorerError
-    from explorer.load import choose_device, choose_dtype
+    from explorer.execution import choose_execution
+    from explorer.load import SPREAD, choose_device, choose_dtype
     from explorer.session import Studio
     from explorer.shelf import ShelfSettings, check_model
     from explorer.ui.pages import build, launch_options
@@ -37,9 +38,11 @@ def main() -> int:
             device=os.environ.get("DECODING_EXPLORER_DEVICE") or ShelfSettings.device,
             dtype=os.environ.get("DECODING_EXPLORER_DTYPE") or ShelfSettings.dtype,
             switching=may_switch(os.environ),
+            execution=os.environ.get("DECODING_EXPLORER_EXECUTION") or ShelfSettings.execution,
         )
         check_model(settings.model)
         choose_dtype(settings.dtype, choose_device(settings.device))
+        choose_execution(settings.execution, choose_device(settings.device), spread=settings.device == SPREAD)
     except ExplorerError as error:
         print(error, file=sys.stderr)
         return 2

@@ -9,12 +9,31 @@ let lanes = ((props.value && props.value.lanes) || []).map((lane) => ({ method: 
 let settings = { ...((props.value && props.value.settings) || {}) };
 let open = false;
 let serial = 0;
+const first = props.value; // what a first visitor gets, and who resets
 
-function send() {
-  props.value = {
+function valueNow() {
+  return {
     lanes: lanes.map((lane) => ({ method: lane.method, params: { ...lane.params } })),
     settings: { ...settings },
   };
+}
+
+function send() {
+  props.value = valueNow();
+}
+
+function takeValue(value) {
+  lanes = ((value && value.lanes) || []).map((lane) => ({ method: lane.method, params: { ...lane.params } }));
+  settings = { ...((value && value.settings) || {}) };
+}
+
+function reset() {
+  takeValue(first);
+  dropUnusable();
+  forget();
+  refresh();
+  send();
+  editor.querySelector('.dx-reset').focus();
 }
 
 function defaultsOf(fields) {
@@ -27,16 +46,6 @@ function isUsable(method) {
 
 function whyNot(method) {
   return method.reason || 'not available';
-}
-
-/** Some fields matter only where another one has a certain value. */
-function matters(field, values) {
-  return Object.entries(field.when || {}).every(([name, value]) => values[name] === value);
-}
-
-function changedWords(fields, values) {
-  const changed = fields.filter((field) => matters(field, values) && values[field.name] !== field.default);
-  return changed.map((field) => field.title + ' ' + values[field.name]);
 }
 
 function laneWords(lane) {
@@ -53,110 +62,6 @@ function settingWords() {
   words.push('seed ' + settings.seed);
   if (settings.raw) words.push('raw prompt');
   return words.join(' \u00b7 ');
-}
-
-function allowed(field) {
-  if (field.type === 'choice' || field.type === 'bool') return '';
-  return field.minimum + ' to ' + field.maximum;
-}
-
-function isBad(field, value) {
-  if (field.type === 'choice' || field.type === 'bool') return false;
-  if (typeof value !== 'number' || !Number.isFinite(value)) return true;
-  if (field.type === 'int' && !Number.isInteger(value)) return true;
-  return (field.minimum !== null && value < field.minimum) || (field.maximum !== null && value > field.maximum);
-}
-
-function noted(field, choice) {
-  const note = (field.notes || {})[choice];
-  return note ? choice + ' \u00b7 ' + note : String(choice);
-}
-
-function makeInput(field, value, id) {
-  if (field.type === 'choice') {
-    const select = set(el('select', 'dx-input'), { id });
-    for (const choice of field.choices) {
-      const option = el('option', '', noted(field, choice));
-      option.value = choice;
-      option.selected = choice === value;
-      select.append(option);
-    }
-    return select;
-  }
-  if (field.type === 'bool') {
-    const box = set(el('input', 'dx-check'), { id, type: 'checkbox' });
-    box.checked = Boolean(value);
-    return box;
-  }
-  // "any": the server says what is wrong with a value, in a sentence; the browser's own bubble would hide it.
-  const input = set(el('input', 'dx-input'), { id, type: 'number', min: field.minimum, max: field.maximum, step: field.type === 'int' ? 1 : 'any', inputmode: field.type === 'int' ? 'numeric' : 'decimal' });
-  input.value = value;
-  return input;
-}
-
-function valueOf(field, input) {
-  if (field.type === 'bool') return input.checked;
-  if (field.type === 'choice') return field.choices.find((choice) => String(choice) === input.value);
-  return input.value.trim() === '' ? null : Number(input.value);
-}
-
-const BUBBLE = 300; // pixels that the widest bubble may take: beyond the edge it would widen the page
-
-/** Label and input; the description is a bubble that shows under the pointer and where the focus is. */
-function makeField(field, values, onchange) {
-  serial += 1;
-  const id = 'dx-field-' + serial;
-  const box = el('div', 'dx-field ' + field.type);
-  const label = set(el('label', '', field.title), { for: id });
-  const input = set(makeInput(field, values[field.name], id), { 'aria-describedby': id + '-help', name: field.name });
-  const range = allowed(field);
-  const help = set(el('small', '', field.description.replaceAll('`', '') + (range ? ' (' + range + ')' : '')), { id: id + '-help' });
-  const check = () => set(input, { 'aria-invalid': isBad(field, values[field.name]) ? 'true' : null });
-  input.addEventListener('input', () => {
-    values[field.name] = valueOf(field, input);
-    check();
-    if (onchange) onchange();
-    showSummary();
-    send();
-  });
-  const place = () => help.classList.toggle('flip', box.getBoundingClientRect().left + BUBBLE > document.documentElement.clientWidth);
-  box.addEventListener('pointerenter', place);
-  box.addEventListener('focusin', place);
-  check();
-  box.append(label, input, help);
-  return box;
-}
-
-function groupWords(name, fields, values) {
-  const [first, ...others] = fields;
-  return [name + ': ' + noted(first, values[first.name]), ...changedWords(others, values)].join(', ');
-}
-
-/** Fields that belong together, folded: the line says what they are set to. */
-function makeGroup(name, fields, lane) {
-  const group = set(el('details', 'dx-group'), { open: Boolean(lane.open) });
-  const summary = el('summary', '');
-  const inside = el('div', 'dx-fields');
-  const boxes = fields.map((field) => [field, makeField(field, lane.params, () => show())]);
-  const show = () => {
-    write(summary, groupWords(name, fields, lane.params));
-    for (const [field, box] of boxes) box.hidden = !matters(field, lane.params);
-  };
-  group.addEventListener('toggle', () => { lane.open = group.open; });
-  inside.append(...boxes.map(([, box]) => box));
-  group.append(summary, inside);
-  show();
-  return group;
-}
-
-function makeFields(parameters, lane) {
-  const loose = el('div', 'dx-fields');
-  const groups = new Map();
-  for (const field of parameters) {
-    if (field.group) groups.set(field.group, [...(groups.get(field.group) || []), field]);
-    else loose.append(makeField(field, lane.params));
-  }
-  return [loose, ...[...groups].map(([name, fields]) => makeGroup(name, fields, lane))];
 }
 
 function makeChoice(lane, index, id) {
@@ -190,7 +95,7 @@ function makeLaneCard(lane, index) {
   remove.disabled = lanes.length < 2;
   head.append(label, makeChoice(lane, index, id), remove);
   const method = byName.get(lane.method);
-  card.append(head, el('p', 'dx-summary', method ? method.summary : ''), ...makeFields(method ? method.parameters : [], lane));
+  card.append(head, el('p', 'dx-summary', method ? method.summary : ''), ...makeFields(method ? method.parameters : [], lane, edited));
   return card;
 }
 
@@ -224,10 +129,22 @@ function makeAdders() {
   return row;
 }
 
+/** A value in a field: the fields themselves stay as they are. */
+function edited() {
+  showSummary();
+  send();
+  remember();
+}
+
 function changed() {
+  refresh();
+  send();
+  remember();
+}
+
+function refresh() {
   showSummary();
   showEditor();
-  send();
 }
 
 const summary = el('div', 'dx-setup-line');
@@ -251,14 +168,28 @@ function showEditor() {
   const cards = el('div', 'dx-lane-cards');
   lanes.forEach((lane, index) => cards.append(makeLaneCard(lane, index)));
   const fields = set(el('div', 'dx-fields dx-settings'), { role: 'group', 'aria-label': 'Settings of the run' });
-  for (const field of settingFields) fields.append(makeField(field, settings));
-  editor.replaceChildren(cards, makeAdders(), fields);
+  for (const field of settingFields) fields.append(makeField(field, settings, edited));
+  const back = set(button('dx-text dx-reset', null, reset, 'reset to the defaults'), { title: 'Lanes and settings as on the first visit; the browser forgets the ones that it remembered' });
+  editor.replaceChildren(cards, makeAdders(), fields, back);
+}
+
+function dropUnusable() {
+  lanes = lanes.filter((lane) => byName.has(lane.method) && isUsable(byName.get(lane.method)));
+  if (!lanes.length) lanes = methods.filter(isUsable).slice(0, 1).map((method) => ({ method: method.name, params: defaultsOf(method.parameters) }));
 }
 
 element.classList.add('dx');
 element.replaceChildren(summary, editor);
-showSummary();
-showEditor();
+takeRemembered();
+refresh();
+if (JSON.stringify(valueNow()) !== JSON.stringify(first)) send();
+
+// A link that was opened fills the editor; what it asks for is not remembered, the viewer did not choose it.
+watch('value', () => {
+  if (JSON.stringify(props.value) === JSON.stringify(valueNow())) return;
+  takeValue(props.value);
+  refresh();
+});
 
 // Another model has other drafters: lanes that it cannot run go, the others stay as they are.
 watch('methods', () => {
@@ -266,7 +197,7 @@ watch('methods', () => {
   if (JSON.stringify(came) === JSON.stringify(methods)) return;
   methods = came;
   byName = new Map(methods.map((method) => [method.name, method]));
-  lanes = lanes.filter((lane) => byName.has(lane.method) && isUsable(byName.get(lane.method)));
-  if (!lanes.length) lanes = methods.filter(isUsable).slice(0, 1).map((method) => ({ method: method.name, params: defaultsOf(method.parameters) }));
-  changed();
+  dropUnusable();
+  refresh();
+  send();
 });

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from explorer.errors import ExplorerError
+from explorer.transfers import to_device
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,36 @@ class _Layer(CacheLayerMixin):
         return int(self.all_keys.shape[-2])
 
 
+@dataclass
+class Window:
+    """Where a padded pass writes, and how far it reads: tensors and shapes, so that the pass can be replayed."""
+
+    rows: Tensor | None = None
+    """(W,) cache rows of the pass; None between passes."""
+    end: int = 0
+    """Positions read, whatever the cache's length: the mask hides what lies behind it."""
+
+
+class StaticLayer(_Layer):
+    """Writes where the window says."""
+
+    def __init__(self, keys: Tensor, values: Tensor, window: Window) -> None:
+        super().__init__(keys, values)
+        self._window = window
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write (1, kv_heads, W, head_dim) to the window's rows; return views up to its end."""
+        rows, end = self._window.rows, self._window.end
+        assert rows is not None, "a static cache is written by padded passes only"
+        self.all_keys.index_copy_(2, rows, key_states)
+        self.all_values.index_copy_(2, rows, value_states)
+        return self.all_keys[:, :, :end], self.all_values[:, :, :end]
+
+
+Buffers = list[tuple[list[int], Tensor, Tensor]]
+"""Per group of layers of one shape: which they are, and their keys and values (layers, kv_heads, capacity, width)."""
+
+
 class KeyValueCache(Cache):
     """Rows 0..length are committed; a pass writes its rows behind them, `commit` keeps some of these.
 
@@ -68,22 +99,34 @@ class KeyValueCache(Cache):
     is two gathers a device, however many layers there are.
     """
 
-    def __init__(self, layers: Sequence[LayerShape], capacity: int) -> None:
+    def __init__(
+        self,
+        layers: Sequence[LayerShape],
+        capacity: int,
+        *,
+        groups: Buffers | None = None,
+        make: Callable[[Tensor, Tensor], _Layer] = _Layer,
+    ) -> None:
+        self._groups = self.allocate(layers, capacity) if groups is None else groups
+        views: dict[int, _Layer] = {}
+        for members, keys, values in self._groups:
+            views |= {index: make(keys[i : i + 1], values[i : i + 1]) for i, index in enumerate(members)}
+        self._views = [views[index] for index in range(len(layers))]
+        super().__init__(layers=list(self._views))
+
+    @staticmethod
+    def allocate(layers: Sequence[LayerShape], capacity: int) -> Buffers:
+        """Buffers of zeros: a masked position's weight is 0, but 0 times whatever memory held need not be a number."""
         groups: dict[LayerShape, list[int]] = {}
         for index, shape in enumerate(layers):
             groups.setdefault(shape, []).append(index)
         try:
-            self._groups = [(members, *_buffers(shape, len(members), capacity)) for shape, members in groups.items()]
+            return [(members, *_buffers(shape, len(members), capacity)) for shape, members in groups.items()]
         except RuntimeError as error:
             needed = capacity * sum(shape.bytes for shape in layers)
             raise ExplorerError(
                 f"Not enough memory for a cache of {capacity} positions ({needed / 1e6:.0f} MB); use a shorter prompt."
             ) from error
-        views: dict[int, _Layer] = {}
-        for members, keys, values in self._groups:
-            views |= {index: _Layer(keys[i : i + 1], values[i : i + 1]) for i, index in enumerate(members)}
-        self._views = [views[index] for index in range(len(layers))]
-        super().__init__(layers=list(self._views))
 
     @property
     def length(self) -> int:
@@ -120,7 +163,7 @@ class KeyValueCache(Cache):
         start, kept = self.length, len(rows)
         if list(rows) != list(range(kept)):
             for _, *buffers in self._groups:
-                source = torch.tensor([start + row for row in rows], device=buffers[0].device)
+                source = to_device([start + row for row in rows], buffers[0].device)
                 for buffer in buffers:
                     # index_select copies first: source and target rows may overlap
                     buffer[:, :, start : start + kept] = buffer.index_select(2, source)
@@ -143,6 +186,6 @@ class KeyValueCache(Cache):
 
 
 def _buffers(shape: LayerShape, layers: int, capacity: int) -> tuple[Tensor, Tensor]:
-    keys = torch.empty(layers, shape.kv_heads, capacity, shape.key_dim, dtype=shape.dtype, device=shape.device)
-    values = torch.empty(layers, shape.kv_heads, capacity, shape.value_dim, dtype=shape.dtype, device=shape.device)
+    keys = torch.zeros(layers, shape.kv_heads, capacity, shape.key_dim, dtype=shape.dtype, device=shape.device)
+    values = torch.zeros(layers, shape.kv_heads, capacity, shape.value_dim, dtype=shape.dtype, device=shape.device)
     return keys, values

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from explorer import cli_evaluate, cli_export, cli_replay, cli_synthesize, cli_train, doctor, fetch
+from explorer import cli_evaluate, cli_export, cli_lessons, cli_replay, cli_synthesize, cli_train, doctor, fetch
 from explorer.bench import read_prompts, run_bench, table, write_rows
 from explorer.cli_lanes import build_shelf, check_out, parse_lane, parse_params, split_names
 from explorer.cli_output import follow, note, print_comparison, print_methods, print_table
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.add_typer(cli_train.app, name="train")
 app.command("export")(cli_export.export)
 app.command("replay")(cli_replay.replay)
+app.command("lessons")(cli_lessons.lessons)
 app.command("synthesize")(cli_synthesize.synthesize)
 app.command("evaluate")(cli_evaluate.evaluate)
 
@@ -47,6 +48,7 @@ Model = Annotated[
 Drafter = Annotated[list[str], typer.Option(help="KIND=FOLDER or KIND=owner/name of a drafter; again for more.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, or spread over all of them and the disk.")]
 Dtype = Annotated[str, typer.Option(help="auto, fastest, float32 or bfloat16.")]
+Execution = Annotated[str, typer.Option(help="How passes run: auto, eager, static (padded), graphs (CUDA).")]
 Raw = Annotated[bool, typer.Option("--raw", help="Feed the prompt without the chat template.")]
 Methods = Annotated[str, typer.Option(help="Method names, separated by commas.")]
 Lane = Annotated[list[str], typer.Option(help="NAME[:key=value,...]; may be given again.")]
@@ -70,6 +72,7 @@ def run(
     drafter: Drafter = [],  # noqa: B006
     device: Device = "auto",
     dtype: Dtype = "auto",
+    execution: Execution = "auto",
     raw: Raw = False,
 ) -> None:
     """Decode one prompt with one method and write its trace."""
@@ -87,7 +90,7 @@ def run(
         min_p=min_p,
         repetition_penalty=repetition_penalty,
     )
-    comparison = _compare(request, build_shelf(model, drafter, device, dtype, lanes))
+    comparison = _compare(request, build_shelf(model, drafter, device, dtype, lanes, execution))
     write(comparison.lanes[0], out)
     print_comparison(comparison)
 
@@ -109,6 +112,7 @@ def compare(
     drafter: Drafter = [],  # noqa: B006
     device: Device = "auto",
     dtype: Dtype = "auto",
+    execution: Execution = "auto",
     raw: Raw = False,
 ) -> None:
     """Run several lanes on one prompt, print a table and write a comparison file."""
@@ -126,7 +130,7 @@ def compare(
         min_p=min_p,
         repetition_penalty=repetition_penalty,
     )
-    comparison = _compare(request, build_shelf(model, drafter, device, dtype, lanes))
+    comparison = _compare(request, build_shelf(model, drafter, device, dtype, lanes, execution))
     write(comparison, out)
     print_comparison(comparison)
 
@@ -148,6 +152,7 @@ def bench(
     drafter: Drafter = [],  # noqa: B006
     device: Device = "auto",
     dtype: Dtype = "auto",
+    execution: Execution = "auto",
     raw: Raw = False,
 ) -> None:
     """Run lanes over a file of prompts: pooled tokens per target pass and time, by lane and category."""
@@ -157,7 +162,7 @@ def bench(
     settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "raw": raw, "seed": seed}
     settings |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     settings |= {"min_p": min_p, "repetition_penalty": repetition_penalty}
-    studio = Studio(build_shelf(model, drafter, device, dtype, lanes))
+    studio = Studio(build_shelf(model, drafter, device, dtype, lanes, execution))
     rows = run_bench(studio, questions, lanes, settings, note)
     write_rows(rows, out)
     print_table(table(rows))

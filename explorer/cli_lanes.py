@@ -44,7 +44,12 @@ def check_out(out: Path) -> None:
 
 
 def build_shelf(
-    model: str, drafters: Sequence[str], device: str, dtype: str, lanes: Sequence[LaneRequest]
+    model: str,
+    drafters: Sequence[str],
+    device: str,
+    dtype: str,
+    lanes: Sequence[LaneRequest],
+    execution: str = "auto",
 ) -> ShelfSettings:
     """The models that a command asks for. ExplorerError where a folder does not exist."""
     check_model(model)
@@ -58,4 +63,4 @@ def build_shelf(
             kind = str(next(iter(needs)))
         check_place(kind, folder)
         folders[kind] = folder
-    return ShelfSettings(model=model, device=device, dtype=dtype, drafters=folders)
+    return ShelfSettings(model=model, device=device, dtype=dtype, drafters=folders, execution=execution)

@@ -30,12 +30,12 @@ DRAFT_STEPS, DRAFT_TOKENS = 6, 60
 def measure_costs(target: TargetModel, drafters: Mapping[str, Any]) -> dict[str | None, Costs]:
     """Per kind of drafter, and for None, what passes of the target and of that drafter take."""
     context = min(CONTEXT_TOKENS, max(target.context_tokens - ROWS[-1] - DRAFT_TOKENS, 1))
-    verify = _verify_ms(target, context)
-    costs: dict[str | None, Costs] = {None: Costs(tuple(verify), tuple(verify.values()))}
+    verify, padded = _verify_ms(target, context), target.execution != "eager"
+    costs: dict[str | None, Costs] = {None: Costs(tuple(verify), tuple(verify.values()), padded=padded)}
     for method in METHODS:
         if method.needs is not None and method.needs in drafters and method.needs not in costs:
             draft_ms = _draft_pass_ms(target, method, drafters[method.needs], context, verify[1])
-            costs[method.needs] = Costs(tuple(verify), tuple(verify.values()), draft_ms)
+            costs[method.needs] = Costs(tuple(verify), tuple(verify.values()), draft_ms, padded)
     return costs
 
 

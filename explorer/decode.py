@@ -14,7 +14,7 @@ from explorer.errors import ExplorerError
 from explorer.methods.base import CONTEXT_BRANCH_NGRAM, Method, Outcome, Proposal, Setup, TreeParams
 from explorer.ngrams import CopyChances, Found, find_continuation
 from explorer.params import Params
-from explorer.recorder import LaneClock
+from explorer.recorder import LaneClock, clock_of
 from explorer.sampling import Choice, Chooser, SamplingSettings
 from explorer.sizing import Costs, Sizer
 from explorer.target import PassOutput, Prefill, TargetModel
@@ -61,7 +61,7 @@ class Lane:
         self.sampling, self.max_new_tokens = sampling, max_new_tokens
         self.rule = method.rule(params)
         self.taps = method.taps_for(drafter, target.num_layers)
-        self.clock = clock or LaneClock(synchronize=target.synchronize)
+        self.clock = clock or clock_of(target.device, target.synchronize)
         self.stop_reason: StopReason | None = None
         self.output: list[int] = []
         self._target, self._drafter = target, drafter
@@ -137,6 +137,7 @@ class Lane:
             proposal = self._fitted(method.propose(self._context), found)
         tree = proposal.tree
         size = None if self._sizer is None else _size_record(self._sizer)
+        self._target.prepare(tree, cache, proposal.riders, self.taps)
         with span("verify"):
             output = self._target.verify(tree, cache, proposal.riders, self.taps)
         with span("accept"):

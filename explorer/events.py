@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.trace import Comparison, DrafterInfo, LosslessCheck, ModelInfo, OutputToken, Span, Step, Trace
+from explorer.trace import Branch, Comparison, DrafterInfo, LosslessCheck, ModelInfo, OutputToken, Span, Step, Trace
+
+
+@dataclass(frozen=True)
+class CodeLine:
+    """A line of a method's pseudocode."""
+
+    phase: str
+    """The phase of the trace that it belongs to."""
+    text: str
+    """Leading spaces indent it."""
+    runs: str = ""
+    """The steps in which it runs: a word of explorer/figures/code.py, or all that have the phase."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +35,10 @@ class LaneHeader:
     params: dict[str, Any]
     model: ModelInfo
     drafter: DrafterInfo | None
+    code: tuple[CodeLine, ...] = ()
+    """The method's pseudocode with these parameters; none of a method that is not known here."""
+    branch: Branch | None = None
+    """What it was made from, where it was added to a finished comparison."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +69,21 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Extended:
+    """A finished comparison gets one more lane; its prefill is next."""
+
+    header: LaneHeader
+
+
+@dataclass(frozen=True)
 class Prefilled:
     """A lane has its first output token."""
 
     lane: str
     token: OutputToken
     spans: tuple[Span, ...]
+    given: tuple[OutputToken, ...] = ()
+    """The beginning of the output that a branch was given."""
 
 
 @dataclass(frozen=True)
@@ -94,4 +119,4 @@ class Ended:
     comparison: Comparison | None
 
 
-Event = Queued | Preparing | Started | Prefilled | Stepped | LaneEnded | Checked | Ended
+Event = Queued | Preparing | Started | Extended | Prefilled | Stepped | LaneEnded | Checked | Ended

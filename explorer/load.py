@@ -18,6 +18,7 @@ from transformers.utils import logging
 from explorer import attention
 from explorer.architectures import refuse_unsupported
 from explorer.errors import ExplorerError
+from explorer.execution import choose_execution
 from explorer.machine import free_bytes, in_gb
 from explorer.products import Product, pack_linears
 from explorer.selfcheck import check_passes
@@ -98,6 +99,7 @@ def load_target(
     revision: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    execution: str = "eager",
     device_map: Mapping[str, str | int] | None = None,
     keep_weights: bool = False,
 ) -> TargetModel:
@@ -105,13 +107,14 @@ def load_target(
 
     `device_map` places modules by name (accelerate's format, "cpu" and "disk" included); it goes before `device`,
     whose value `spread` lets accelerate make such a map. keep_weights: layers keep their plain weights beside the
-    packed ones (explorer/products.py), for whoever exports them.
+    packed ones (explorer/products.py), for whoever exports them. execution: see explorer/execution.py.
     """
     if not (folder / "config.json").is_file():
         raise ExplorerError(f"{folder} holds no model: config.json is missing.")
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
     placing: Any = dict(device_map) if device_map is not None else "auto" if device == SPREAD else None
+    running = choose_execution(execution, place, spread=placing is not None)
     logging.disable_progress_bar()  # two seconds of loading: a bar would only stand in the way of an error
     config = _read_config(folder)
     if placing is None:
@@ -123,7 +126,7 @@ def load_target(
     info = describe(model, model_id=model_id, label=label, sha256=sha256, revision=revision)
     if placing is None:  # accelerate's hooks hold on to the modules that they fetch weights for
         pack_linears(model, keep=model.get_output_embeddings(), keep_weights=keep_weights)
-    target = TargetModel(model, tokenizer, info)
+    target = TargetModel(model, tokenizer, info, running)
     check_passes(target)
     return target
 

@@ -37,6 +37,11 @@ def step_ms(step: Step) -> float:
     return sum(span.duration_ms for span in step.spans)
 
 
+def phase_ms(step: Step, phase: str) -> float:
+    """Wall time of one phase of a step."""
+    return sum(span.duration_ms for span in step.spans if span.phase == phase)
+
+
 def drafts_kept(step: Step) -> int:
     """Accepted drafts that reached the output: the end of the output may cut some off."""
     return min(len(step.accepted), len(step.committed))

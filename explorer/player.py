@@ -7,9 +7,31 @@ from pathlib import Path
 import plotly
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
-PLAYER = ("dom", "hooks", "lanes", "frames", "figures", "overviews", "deck", "layout", "main")
+PLAYER = (
+    "dom",
+    "hooks",
+    "lanes",
+    "frames",
+    "figures",
+    "links",
+    "tables",
+    "zoom",
+    "brief",
+    "overviews",
+    "costmodel",
+    "reach",
+    "details",
+    "code",
+    "speed",
+    "deck",
+    "layout",
+    "share",
+    "trace",
+    "picture",
+    "main",
+)
 """Files of the code, in the order in which they are joined."""
-PLAYER_STYLES = ("theme", "player")
+PLAYER_STYLES = ("theme", "player", "costmodel", "asides", "share")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 
 

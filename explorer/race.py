@@ -32,14 +32,20 @@ class Runner:
     steps: list[Step] = field(default_factory=list)
     prefill: tuple[Span, ...] = ()
     ended: bool = False
+    given: tuple[int, ...] = ()
+    """The beginning of the output that a branch goes on from: part of what its prefill reads."""
+    forced: int = 0
+    """So many of these, the last ones, a viewer chose."""
 
     def start(self, prefill: Prefill, shared_ms: float) -> Prefilled:
         """The lane's first token."""
         choice = self.lane.start(prefill, shared_ms)
-        self.tokens.append(self.writer.first_token(choice.token_id, self.lane.stop_reason is not None))
+        given = self.writer.given(self.given, self.forced)
+        first = self.writer.first_token(choice.token_id, self.lane.stop_reason is not None)
+        self.tokens.extend((*given, first))
         self.prefill = self.lane.clock.take()
         self.turns = self.lane.turns()
-        return Prefilled(self.header.lane, self.tokens[0], self.prefill)
+        return Prefilled(self.header.lane, first, self.prefill, given)
 
     def step(self) -> Stepped | None:
         """One turn, recorded; None when the lane is at its end."""
@@ -66,6 +72,7 @@ class Runner:
             model=header.model,
             drafter=header.drafter,
             params=header.params,
+            branch=header.branch,
             prompt=self.prompt,
             tokens=tuple(self.tokens),
             steps=tuple(self.steps),

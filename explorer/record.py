@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from explorer.decode import Turn
 from explorer.texts import PieceStream, TokenTexts
 from explorer.trace import Node, NodeStatus, OutputToken, Record, Step, TokenSource, TopToken
+from explorer.transfers import to_device, to_host
 
 TOP_TOKENS = 4
 
@@ -23,6 +26,16 @@ class StepWriter:
         """The prefill's token."""
         return OutputToken(id=token_id, text=self._pieces.push(token_id, last), step=None, source="prefill")
 
+    def given(self, token_ids: Sequence[int], forced: int) -> tuple[OutputToken, ...]:
+        """The beginning that a branch was given; the last `forced` of it were chosen by a viewer."""
+        kept = len(token_ids) - forced
+        return tuple(
+            OutputToken(
+                id=token, text=self._pieces.push(token), step=None, source="given" if place < kept else "forced"
+            )
+            for place, token in enumerate(token_ids)
+        )
+
     @torch.inference_mode()
     def step(self, turn: Turn, payload: Record | None) -> Step:
         """A turn as data."""
@@ -30,9 +43,11 @@ class StepWriter:
         top = torch.topk(logits, min(TOP_TOKENS, logits.shape[-1]), dim=-1)  # (T, 4)
         log_total = torch.logsumexp(logits.float(), dim=-1, keepdim=True)  # (T, 1)
         top_probs = torch.exp(top.values.float() - log_total)
+        drafted = _drafted_target_probs(turn, logits, log_total)
+        top_ids, top_probs, drafted = to_host(top.indices, top_probs, drafted)
         return Step(
             index=turn.index,
-            nodes=self._nodes(turn, logits, log_total, top.indices.tolist(), top_probs.tolist()),
+            nodes=self._nodes(turn, drafted.tolist(), top_ids.tolist(), top_probs.tolist()),
             accepted=turn.verdict.accepted,
             committed=turn.committed,
             next_token=turn.verdict.choice.record(self._texts.show(turn.verdict.choice.token_id)),
@@ -56,11 +71,10 @@ class StepWriter:
         )
 
     def _nodes(
-        self, turn: Turn, logits: Tensor, log_total: Tensor, top_ids: list[list[int]], top_probs: list[list[float]]
+        self, turn: Turn, target_probs: list[float], top_ids: list[list[int]], top_probs: list[list[float]]
     ) -> tuple[Node, ...]:
         tree, texts = turn.tree, self._texts
         statuses = node_statuses(turn)
-        target_probs = _drafted_target_probs(turn, logits, log_total)
         nodes = []
         for node, token_id in enumerate(tree.token_ids):
             candidate = tree.candidates[node - 1] if node else None
@@ -76,7 +90,7 @@ class StepWriter:
                     also=candidate.also if candidate else None,
                     draft_prob=candidate.draft_prob if candidate else None,
                     score=candidate.score if candidate else None,
-                    target_prob=target_probs[node - 1] if candidate else None,
+                    target_prob=min(target_probs[node - 1], 1.0) if candidate else None,
                     target_top=tuple(
                         TopToken(token_id=token, text=texts.show(token), prob=min(prob, 1.0))
                         for token, prob in zip(top_ids[node], top_probs[node], strict=True)
@@ -100,14 +114,11 @@ def node_statuses(turn: Turn) -> list[NodeStatus]:
     return statuses
 
 
-def _drafted_target_probs(turn: Turn, logits: Tensor, log_total: Tensor) -> list[float]:
-    """Per drafted node the target's probability of its token after its parent (no temperature)."""
-    if len(turn.tree) == 1:
-        return []
-    parents = torch.tensor([candidate.parent for candidate in turn.tree.candidates], device=logits.device)
-    tokens = torch.tensor([candidate.token_id for candidate in turn.tree.candidates], device=logits.device)
-    values = torch.exp(logits[parents, tokens].float() - log_total[parents, 0])
-    return [min(value, 1.0) for value in values.tolist()]
+def _drafted_target_probs(turn: Turn, logits: Tensor, log_total: Tensor) -> Tensor:
+    """(T - 1,) per drafted node the target's probability of its token after its parent (no temperature)."""
+    pairs = [(each.parent, each.token_id) for each in turn.tree.candidates]
+    parents, tokens = to_device(list(zip(*pairs, strict=True)) or [(), ()], logits.device, torch.int64)
+    return torch.exp(logits[parents, tokens].float() - log_total[parents, 0])
 
 
 def _source(drafted: bool) -> TokenSource:

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from explorer.events import Ended, Event, LaneEnded, LaneHeader, Prefilled, Started, Stepped
+from explorer.events import Ended, Event, Extended, LaneEnded, LaneHeader, Prefilled, Started, Stepped
 from explorer.figures import FIGURES
 from explorer.figures.labels import plural
 from explorer.metrics import TIE_MARGIN, drafts_kept, step_ms
 from explorer.narrate import narrate
 from explorer.runs import LaneRecord, Run
-from explorer.trace import LosslessCheck, ModelInfo, OutputToken, Step
+from explorer.trace import GIVEN, LosslessCheck, ModelInfo, OutputToken, Step, Trace
 
 SCHEMA = 1
 BASELINE = "autoregressive"
@@ -42,10 +42,12 @@ class _Lane:
     """What is kept of a lane between two values."""
 
     record: LaneRecord
+    given: list[list[Any]] = field(default_factory=list)
     first: list[Any] | None = None
     state: str = "waiting"
     steps: list[dict[str, Any]] = field(default_factory=list)
     views: list[str] = field(default_factory=list)
+    asides: list[str] = field(default_factory=list)
     clock_ms: float = 0.0
     decode_ms: float = 0.0
     step_tokens: int = 0
@@ -63,22 +65,27 @@ class Reel:
         self._run = run
         self._lanes: dict[str, _Lane] = {}
 
+    @classmethod
+    def resumed(cls, run: Run) -> Reel:
+        """A reel of a finished run as it stands, for what is added to it."""
+        reel = cls(run)
+        reel._lanes = {lane: _resumed(record) for lane, record in run.lanes.items()}
+        return reel
+
     def apply(self, event: Event) -> None:
         """Fold one event in, into the run too."""
         self._run.apply(event)
         match event:
             case Started():
                 self._lanes = {lane: _Lane(record) for lane, record in self._run.lanes.items()}
+            case Extended():
+                self._lanes[event.header.lane] = _Lane(self._run.lanes[event.header.lane])
             case Prefilled():
-                lane = self._lanes[event.lane]
-                lane.state, lane.first = "running", [event.token.text, event.token.id]
-                lane.clock_ms = max((span.start_ms + span.duration_ms for span in event.spans), default=0.0)
+                _begin(self._lanes[event.lane], (*event.given, event.token))
             case Stepped():
                 _add_step(self._lanes[event.lane], event.step, event.tokens)
             case LaneEnded():
-                reason = event.trace.stop_reason
-                state = {"cancelled": "cancelled", "error": "error"}.get(reason, "done")
-                self._lanes[event.trace.lane].state = state
+                self._lanes[event.trace.lane].state = _lane_state(event.trace)
             case Ended():
                 for lane in self._lanes.values():
                     if lane.state in ("waiting", "running"):
@@ -91,6 +98,7 @@ class Reel:
         return {
             "schema": SCHEMA,
             "run": run.id,
+            "continues": run.continues,
             "state": run.state,
             "message": run.message,
             "progress": self._progress(),
@@ -113,6 +121,8 @@ class Reel:
             "badge": badge(header, lane.state, self._run.lossless.get(header.lane), len(lane.record.tokens)),
             "counters": self._counters(lane),
             "views": list(lane.views),
+            "asides": list(lane.asides),
+            "given": list(lane.given),
             "first": lane.first,
             "prefill_ms": round(sum(span.duration_ms for span in lane.record.prefill), 3),
             "steps": list(lane.steps),
@@ -130,7 +140,9 @@ class Reel:
 
     def _speedup(self, lane: _Lane) -> float | None:
         """Decode time per token of the baseline lane over this lane's, on what both have done so far."""
-        reference = next((other for other in self._lanes.values() if other.record.header.method == BASELINE), None)
+        if lane.record.header.branch is not None and lane.record.header.branch.apart:
+            return None  # measured on another occasion than the baseline
+        reference = next((other for other in self._lanes.values() if is_baseline(other.record.header)), None)
         slow, fast = reference.ms_per_token if reference else None, lane.ms_per_token
         return round(slow / fast, 4) if slow and fast else None
 
@@ -141,9 +153,11 @@ class Reel:
             return run.fraction
         if run.state != "running" or not self._lanes or not run.max_new_tokens:
             return None
+        lanes = list(self._lanes.values())
+        added = lanes[-1].record.header.branch is not None  # then the others ended long ago
         shares = [
             1.0 if lane.state not in ("waiting", "running") else len(lane.record.tokens) / run.max_new_tokens
-            for lane in self._lanes.values()
+            for lane in (lanes[-1:] if added else lanes)
         ]
         return round(min(sum(shares) / len(shares), 1.0), 4)
 
@@ -152,13 +166,41 @@ class Reel:
         return model_line(lane.record.header.model) if lane else ""
 
 
+def _resumed(record: LaneRecord) -> _Lane:
+    """A lane that has ended, as its events left it."""
+    lane = _Lane(record, state="cancelled")
+    loose = [token for token in record.tokens if token.step is None]
+    if record.trace is None or all(token.source in GIVEN for token in loose):
+        return lane
+    _begin(lane, loose)
+    for step in record.steps:
+        _add_step(lane, step, tuple(token for token in record.tokens if token.step == step.index))
+    lane.state = _lane_state(record.trace)
+    return lane
+
+
+def _begin(lane: _Lane, tokens: Iterable[OutputToken]) -> None:
+    """What a branch was given, and the token that the prefill gave."""
+    *given, first = tokens
+    lane.given = [[token.text, token.source, token.id] for token in given]
+    lane.state, lane.first = "running", [first.text, first.id]
+    lane.clock_ms = max((span.start_ms + span.duration_ms for span in lane.record.prefill), default=0.0)
+
+
+def _lane_state(trace: Trace) -> str:
+    return {"cancelled": "cancelled", "error": "error"}.get(trace.stop_reason, "done")
+
+
 def _add_step(lane: _Lane, step: Step, tokens: tuple[OutputToken, ...]) -> None:
     """Append a light step, and the views that it is the first to have."""
     lane.clock_ms = max((span.start_ms + span.duration_ms for span in step.spans), default=lane.clock_ms)
     lane.decode_ms += step_ms(step)
     lane.step_tokens += len(step.committed)
     lane.steps.append(light_step(lane.record.header, step, tokens, lane.clock_ms))
-    lane.views += [view.name for view in FIGURES if view.name not in lane.views and view.applies(step)]
+    for view in FIGURES:
+        names = lane.asides if view.place == "aside" else lane.views
+        if view.name not in names and view.applies(step):
+            names.append(view.name)
 
 
 def light_step(header: LaneHeader, step: Step, tokens: tuple[OutputToken, ...], clock_ms: float) -> dict[str, Any]:
@@ -172,6 +214,11 @@ def light_step(header: LaneHeader, step: Step, tokens: tuple[OutputToken, ...], 
         "a": drafts,
         "say": narrate(header, step),
     }
+
+
+def is_baseline(header: LaneHeader) -> bool:
+    """Is it the lane that the others are measured against? A branch of it is not."""
+    return header.method == BASELINE and header.branch is None
 
 
 def rule_mark(header: LaneHeader) -> dict[str, Any] | None:
@@ -202,9 +249,11 @@ def rule_mark(header: LaneHeader) -> dict[str, Any] | None:
 
 def badge(header: LaneHeader, state: str, check: LosslessCheck | None, tokens: int) -> dict[str, str]:
     """Does the lane's output equal the baseline's? In a word for the player and in words for people."""
-    if header.method == BASELINE and check is None:
+    if is_baseline(header) and check is None:
         return {"kind": "baseline", "text": "baseline"}
     if check is None:
+        if is_forced(header):
+            return {"kind": "branch", "text": _branched(header, state)}
         if not header.lossless:
             return {"kind": "lossy", "text": "may differ by design"}
         return {"kind": "pending", "text": _uncompared(header, state)}
@@ -218,6 +267,20 @@ def badge(header: LaneHeader, state: str, check: LosslessCheck | None, tokens: i
     if check.margin is not None and check.margin < TIE_MARGINS.get(header.model.dtype, TIE_MARGIN):
         return {"kind": "tie", "text": f"a near-tie, decided by rounding: differs {where}{margin}"}
     return {"kind": "differs", "text": f"differs {where}{margin}"}
+
+
+def is_forced(header: LaneHeader) -> bool:
+    """Does the lane go on from tokens that a viewer chose?"""
+    return header.branch is not None and header.branch.kind == "forced"
+
+
+def _branched(header: LaneHeader, state: str) -> str:
+    """Of a lane that goes its own way by a viewer's wish, and so is compared with nothing."""
+    if state in ("waiting", "running"):
+        return "a branch: a text of its own"
+    place = header.branch.position if header.branch is not None else None
+    forced = "a token was forced" if place is None else f"token {place + 1} was forced"
+    return f"a text of its own: {forced}; not compared"
 
 
 def _uncompared(header: LaneHeader, state: str) -> str:

@@ -86,11 +86,14 @@ def _pack(content: Json) -> str:
 
 
 def _frames(store: RunStore, lane: Json, blocks: Blocks, guard: Guard) -> Json:
-    """View -> theme -> number of its first block; a view's blocks are consecutive."""
+    """View -> theme -> number of its first block; a view's blocks are consecutive. Asides have no colours."""
     first: Json = {}
-    for view in lane["views"]:
+    for view in [*lane["views"], *lane["asides"]]:
         first[view] = {}
         for theme in THEMES:
+            if view in lane["asides"] and first[view]:
+                first[view][theme] = next(iter(first[view].values()))
+                continue
             first[view][theme] = len(blocks.packed)
             for lo in range(0, len(lane["steps"]), BLOCK_STEPS):
                 asked = {"lane": lane["id"], "lo": lo, "hi": lo + BLOCK_STEPS, "views": [view], "theme": theme}

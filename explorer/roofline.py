@@ -1,34 +1,134 @@
 """A cost model, not a measurement: the time that a recorded trace would take on other hardware or a larger target.
 
-The roofline (Williams, Waterman and Patterson, CACM 52(4), 2009): a pass takes the longer of moving its bytes and
-doing its arithmetic, and a fixed overhead besides.
+The roofline (Williams, Waterman and Patterson, CACM 52(4), 2009): a pass moves its bytes and does its arithmetic, and
+each layer costs a fixed overhead besides. Where both run at the same time the longer one counts, else their sum.
 
-    pass_ms = overhead + max(bytes / bandwidth, operations / rate)
-    target pass:  bytes = parameters * bytes_per_parameter + kv_bytes_per_position * (cached + rows)
-                  operations = rows * (2 * parameters + 4 * layers * hidden_size * cached)
-    draft pass:   bytes = read * bytes_per_parameter,  operations = rows * 2 * read,
-                  read = drafter_parameters + the target's output head where the drafter shares it
-
-Trees and acceptances are the trace's own. What is left out: kernels that reach no peak, activations, sampling, the
-host; so published peaks give an upper bound, and the same machine's fitted rates tell how far the form holds.
+The formula is data, `FORMULA`: what is shown, what Python works out here and what the page works out for numbers that
+a viewer typed (assets/player/costmodel.js) come from these expressions alone. docs/design/cost-model.md has the why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from statistics import median
+from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from explorer.errors import ExplorerError
 from explorer.passes import cached_before, pass_rows
-from explorer.trace import Step, Trace
+from explorer.trace import Trace
 
 Amount = Any
 """A number, or an array of them: one a pass."""
+Expression = str | int | tuple[Any, ...]
+"""A name, a number, or an operation and its arguments."""
+
+FORMULA: Mapping[str, Expression] = MappingProxyType(
+    {
+        "row_operations": ("+", ("*", 2, "parameters"), ("*", 4, "layers", "attention", "cached")),
+        "target_bytes": ("+", ("*", "parameters", "width"), ("*", "batch", "cache", ("+", "cached", "rows"))),
+        "target_operations": ("*", "batch", "rows", "row_operations"),
+        "target_ms": (
+            "+",
+            ("*", "overhead", ("+", "layers", 1)),
+            ("join", ("/", "target_bytes", "bandwidth"), ("/", "target_operations", "rate")),
+        ),
+        "draft_bytes": ("*", "draft_parameters", "width"),
+        "draft_operations": ("*", 2, "batch", "draft_rows", "draft_parameters"),
+        "draft_ms": (
+            "+",
+            ("*", "overhead", ("+", "draft_layers", 1)),
+            ("join", ("/", "draft_bytes", "bandwidth"), ("/", "draft_operations", "rate")),
+        ),
+        "time_ms": ("+", ("sum", "target_ms"), ("*", "draft_passes", "draft_ms")),
+        "even_rows": ("/", ("*", ("/", "target_bytes", "bandwidth"), "rate"), ("*", "batch", "row_operations")),
+    }
+)
+"""In the order in which they are worked out. `join` is the longer of two, or their sum where nothing overlaps."""
+
+SYMBOLS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "parameters": ("parameters", "of the target that a pass reads"),
+        "width": ("weight bytes", "of one parameter"),
+        "cache": ("cache bytes", "of one position: keys and values of all layers"),
+        "layers": ("layers", "of the target; the output head counts as one more"),
+        "attention": ("attention width", "queries of all heads together"),
+        "rows": ("rows", "of the pass: root, tree and window, as recorded; 1 in plain decoding"),
+        "cached": ("cached", "positions in the cache when the pass began, as recorded"),
+        "batch": ("sequences", "that are decoded at once, each with such a tree: a server has many, this page has one"),
+        "bandwidth": ("bandwidth", "of the memory"),
+        "rate": ("rate", "of the arithmetic; a multiplication and an addition are two operations"),
+        "overhead": ("overhead", "of a layer, whatever its size: launching it, waiting for it"),
+        "draft_parameters": ("draft parameters", "that one pass of the drafter reads; grown with the target"),
+        "draft_layers": ("draft layers", "of the drafter, one after another"),
+        "draft_rows": ("draft rows", "drafted nodes over draft passes, as recorded"),
+        "draft_passes": ("draft passes", "as recorded; 0 where drafting reads no weights"),
+        "row_operations": ("row operations", "of one row of a target pass"),
+        "target_bytes": ("target bytes", "that a target pass moves"),
+        "target_operations": ("target operations", "of a target pass"),
+        "target_ms": ("target pass", "time of a target pass"),
+        "draft_bytes": ("draft bytes", "that a draft pass moves"),
+        "draft_operations": ("draft operations", "of a draft pass"),
+        "draft_ms": ("draft pass", "time of a draft pass"),
+        "time_ms": ("time", "of all steps, prefill left out; speed-up = time of plain decoding ÷ time of the lane"),
+        "even_rows": ("break-even rows", "rows of a sequence whose arithmetic takes as long as moving the bytes"),
+    }
+)
+"""What a name is called, and what it means."""
+
+UNITS = MappingProxyType({"bandwidth": 1e6, "rate": 1e9, "overhead": 1e-3})
+"""What turns GB/s, TFLOP/s and µs into bytes, operations and milliseconds of a millisecond."""
+
+
+def evaluate(expression: Expression, names: Mapping[str, Amount]) -> Amount:
+    """The value of an expression."""
+    if isinstance(expression, str):
+        return names[expression]
+    if not isinstance(expression, tuple):
+        return expression
+    operation, *arguments = expression
+    values = [evaluate(each, names) for each in arguments]
+    match operation:
+        case "+":
+            return reduce(np.add, values)
+        case "*":
+            return reduce(np.multiply, values)
+        case "/":
+            return values[0] / values[1]
+        case "sum":
+            return np.sum(values[0])
+        case "join":
+            return np.maximum(*values) if names["overlap"] else np.add(*values)
+    raise ValueError(f"no such operation: {operation}")
+
+
+def evaluated(names: Mapping[str, Amount]) -> dict[str, Amount]:
+    """The names with all of FORMULA worked out."""
+    known = dict(names)
+    for name, expression in FORMULA.items():
+        known[name] = evaluate(expression, known)
+    return known
+
+
+def written(name: str, overlap: bool) -> str:
+    """A line of FORMULA for people."""
+    return f"{SYMBOLS[name][0]} = {_written(FORMULA[name], overlap)}"
+
+
+def _written(expression: Expression, overlap: bool, inner: bool = False) -> str:
+    if not isinstance(expression, tuple):
+        return SYMBOLS[expression][0] if isinstance(expression, str) else str(expression)
+    operation, *arguments = expression
+    if operation == "sum":
+        return f"sum of all {_written(arguments[0], overlap)}es"
+    if operation == "join" and overlap:
+        return f"max({', '.join(_written(each, overlap) for each in arguments)})"
+    sign = {"+": " + ", "*": " × ", "/": " ÷ ", "join": " + "}[operation]
+    text = sign.join(_written(each, overlap, operation in "*/") for each in arguments)
+    return f"({text})" if inner and operation != "*" else text
 
 
 @dataclass(frozen=True)
@@ -39,181 +139,158 @@ class Hardware:
     bandwidth_gb_s: float
     """Memory bandwidth, 10^9 bytes a second."""
     arithmetic_tflop_s: float
-    """10^12 operations a second; a multiplication and an addition are two."""
-    overhead_ms: float = 0.0
-    """Per pass, of target or drafter."""
+    """10^12 operations a second on 16-bit numbers; a multiplication and an addition are two."""
+    wide_tflop_s: float | None = None
+    """The same on 32-bit numbers; None: no other."""
+    overhead_us: float = 0.0
+    """Of a layer, of target or drafter, in microseconds."""
+    overlap: bool = True
+    """Do moving and computing run at the same time?"""
     source: str = ""
     """Who published the figures."""
 
     def __post_init__(self) -> None:
-        if not (self.bandwidth_gb_s > 0 and self.arithmetic_tflop_s > 0 and self.overhead_ms >= 0):
+        wide = self.arithmetic_tflop_s if self.wide_tflop_s is None else self.wide_tflop_s
+        if not (self.bandwidth_gb_s > 0 and self.arithmetic_tflop_s > 0 and wide > 0 and self.overhead_us >= 0):
             raise ExplorerError(
-                "Bandwidth and arithmetic rate must be more than 0, and the overhead of a pass not negative."
+                "Bandwidth and arithmetic rate must be more than 0, and the overhead of a layer not negative."
             )
 
-    @property
-    def balance(self) -> float:
-        """Operations that the hardware does in the time in which it moves a byte."""
-        return self.arithmetic_tflop_s * 1e3 / self.bandwidth_gb_s
+    def rate(self, width: float) -> float:
+        """The arithmetic rate for weights of so many bytes."""
+        return self.wide_tflop_s if self.wide_tflop_s is not None and width > 2 else self.arithmetic_tflop_s
+
+    def names(self, width: float) -> dict[str, Amount]:
+        """As the formula calls them."""
+        rates = {"bandwidth": self.bandwidth_gb_s, "rate": self.rate(width), "overhead": self.overhead_us}
+        return {name: value * UNITS[name] for name, value in rates.items()} | {"overlap": self.overlap}
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """The target that the trace is imagined on, and its drafter."""
+    """The target that the trace is imagined on."""
 
     name: str
     parameters: float
-    bytes_per_parameter: float
+    """That a pass reads."""
+    width: float
+    """Bytes of a parameter."""
     layers: int = 0
-    hidden_size: int = 0
-    kv_bytes_per_position: float = 0.0
-    """Keys and values of one position in all layers; 0 leaves the cache out."""
-    drafter_parameters: float = 0.0
-    """Read by one draft pass; 0 where drafting reads no weights."""
-    head_parameters: float = 0.0
-    """Of the output head, which is among `parameters`."""
-    shares_head: bool = False
-    """A draft pass reads the target's output head too."""
+    attention: int = 0
+    """Queries of all heads together."""
+    cache: float = 0.0
+    """Bytes of a position, keys and values of all layers; 0 leaves the cache out."""
 
     def __post_init__(self) -> None:
-        small = min(
-            self.layers, self.hidden_size, self.kv_bytes_per_position, self.drafter_parameters, self.head_parameters
-        )
-        if not (self.parameters > 0 and self.bytes_per_parameter > 0 and small >= 0):
+        if not (self.parameters > 0 and self.width > 0 and min(self.layers, self.attention, self.cache) >= 0):
             raise ExplorerError("A model needs more than 0 parameters and bytes, and no size may be negative.")
 
 
 PRESETS: tuple[Hardware, ...] = (
-    Hardware("4-core laptop CPU", 51.2, 0.358, source="Intel ARK, Core i7-1165G7: 2 x DDR4-3200; 4 x 2.8 GHz x 32"),
+    Hardware(
+        "4-core laptop CPU", 51.2, 0.358, overlap=False, source="Intel ARK, Core i7-1165G7: DDR4-3200 × 2; 4 × 2.8 GHz"
+    ),
     Hardware("Apple M2", 100.0, 3.6, source="Apple newsroom, 6 June 2022"),
-    Hardware("NVIDIA L4", 300.0, 121.0, source="NVIDIA L4 data sheet, 16-bit, dense"),
-    Hardware("GeForce RTX 3090", 936.0, 71.0, source="NVIDIA GA102 white paper, 16-bit with 32-bit sums, dense"),
-    Hardware("NVIDIA A100 80 GB", 2039.0, 312.0, source="NVIDIA A100 data sheet, SXM, 16-bit, dense"),
-    Hardware("NVIDIA H100", 3350.0, 989.4, source="NVIDIA H100 data sheet, SXM, 16-bit, dense"),
-    Hardware("NVIDIA H200", 4800.0, 989.4, source="NVIDIA H200 data sheet, SXM, 16-bit, dense"),
+    Hardware("NVIDIA L4", 300.0, 121.0, 60.0, source="NVIDIA L4 data sheet, dense"),
+    Hardware("GeForce RTX 3090", 936.0, 71.0, 35.6, source="NVIDIA GA102 white paper, 32-bit sums, dense"),
+    Hardware("NVIDIA A100 80 GB", 2039.0, 312.0, 156.0, source="NVIDIA A100 data sheet, SXM, dense"),
+    Hardware("NVIDIA H100", 3350.0, 989.4, 494.7, source="NVIDIA H100 data sheet, SXM, dense"),
+    Hardware("NVIDIA H200", 4800.0, 989.4, 494.7, source="NVIDIA H200 data sheet, SXM, dense"),
 )
-"""Published peaks; 16-bit rates without sparsity where the hardware has matrix units, 32-bit elsewhere."""
+"""Published peaks without sparsity; 32-bit weights are multiplied in TF32 where there are matrix units."""
 
-SMALL = ModelSize("SmolLM2-135M", 134_515_008, 2, 30, 576, 30 * 2 * 3 * 64 * 2, head_parameters=49_152 * 576)
-LARGE = ModelSize("Llama-3.1-8B", 8_030_261_248, 2, 32, 4096, 32 * 2 * 8 * 128 * 2, head_parameters=128_256 * 4096)
-SIZES: tuple[ModelSize, ...] = (SMALL, LARGE)
-"""Sizes from the models' own configurations, 16-bit weights."""
+SMALL = ModelSize("SmolLM2-135M", 134_515_008, 2, 30, 576, 30 * 2 * 3 * 64 * 2)
+LARGE = ModelSize("Llama-3.1-8B, 16-bit", 7_504_924_672, 2, 32, 4096, 32 * 2 * 8 * 128 * 2)
+SIZES: tuple[ModelSize, ...] = (
+    LARGE,
+    replace(LARGE, name="Llama-3.1-8B, 4-bit", width=0.5625),
+    ModelSize("Llama-3.1-70B, 16-bit", 69_503_033_344, 2, 80, 8192, 80 * 2 * 8 * 128 * 2),
+)
+"""From the models' own configurations; 4-bit weights come with a scale for every 32. Their input embedding is apart
+from the output head, so a pass does not read it."""
 
-BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-HEAD_SHARERS = frozenset({"medusa", "eagle"})
-"""Methods whose drafters end in the target's output head. EAGLE-3 and draft models have their own."""
-
-
-def known_size(trace: Trace) -> ModelSize | None:
-    """The size in SIZES that the trace ran at."""
-    return next((size for size in SIZES if size.parameters == trace.model.parameters), None)
+BYTES = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})
 
 
 def size_of(trace: Trace) -> ModelSize:
-    """The size that the trace itself ran at. A trace holds parameters and number format only: of a model that is not
-    in SIZES the cache and the output head are left out."""
-    width = BYTES.get(trace.model.dtype, 2)
-    size = known_size(trace) or ModelSize(trace.model.id.rsplit("/", 1)[-1][:60], max(trace.model.parameters, 1), 2)
-    kv = size.kv_bytes_per_position * width / size.bytes_per_parameter
-    return scaled(trace, replace(size, bytes_per_parameter=width, kv_bytes_per_position=kv))
+    """The size that the trace itself ran at. Where a trace tells no more than its parameters, and they are not those
+    of the default model, cache and attention are left out."""
+    width, model = BYTES.get(trace.model.dtype, 2), trace.model
+    name = f"{str(getattr(model, 'label', None) or model.id.rsplit('/', 1)[-1])[:48].split(',')[0]}, as it ran"
+    if model.shape is not None:
+        shape = model.shape
+        cache = shape.cache_values * width
+        return ModelSize(name, shape.pass_parameters, width, shape.layers, shape.attention_size, cache)
+    if model.parameters == SMALL.parameters:
+        return replace(SMALL, name=name, width=width, cache=SMALL.cache * width / SMALL.width)
+    return ModelSize(name, max(model.parameters, 1), width)
 
 
-def scaled(trace: Trace, size: ModelSize) -> ModelSize:
-    """A target's size, with the trace's drafter grown or shrunk in proportion to the target."""
-    drafter = trace.drafter.parameters if trace.drafter is not None else 0
-    own = drafter / max(trace.model.parameters, 1) * size.parameters
-    return replace(size, drafter_parameters=own, shares_head=bool(drafter) and trace.method in HEAD_SHARERS)
+def is_whole(trace: Trace) -> bool:
+    """Does the trace tell all that the model needs of the target?"""
+    return trace.model.shape is not None or trace.model.parameters == SMALL.parameters
 
 
 @dataclass(frozen=True)
 class Workload:
     """What a trace asked of the hardware, prefill left out: read once, then priced for any hardware and size."""
 
-    rows: NDArray[np.int64]
-    """(steps,) Rows of each target pass."""
-    cached: NDArray[np.int64]
-    """(steps,) Positions in the cache when it began."""
-    plain_cached: NDArray[np.int64]
-    """(tokens,) The same for plain decoding, which writes the same tokens with one row a pass."""
-    draft_passes: int
-    draft_rows: float
+    rows: tuple[int, ...]
+    """Of each target pass."""
+    cached: tuple[int, ...]
+    """Positions in the cache when it began."""
+    tokens: int
+    """That the steps wrote: as many passes of one row take plain decoding there, from the same position on."""
+    draft_passes: int = 0
+    draft_rows: float = 0.0
     """Rows of a draft pass: a trace does not record them, so the drafted nodes are spread evenly over the passes."""
+    draft_share: float = 0.0
+    """Parameters that a draft pass reads over those that a target pass reads."""
+    draft_layers: int = 1
+
+    def names(self, size: ModelSize) -> dict[str, Amount]:
+        """As the formula calls them, with the size's."""
+        return {
+            "batch": 1,
+            "rows": np.array(self.rows, dtype=float),
+            "cached": np.array(self.cached, dtype=float),
+            "draft_passes": self.draft_passes,
+            "draft_rows": self.draft_rows,
+            "draft_layers": self.draft_layers,
+            "draft_parameters": self.draft_share * size.parameters,
+        } | {name: getattr(size, name) for name in ("parameters", "width", "layers", "attention", "cache")}
+
+    def plain(self) -> Workload:
+        """Plain decoding of the same tokens."""
+        start = self.cached[0] if self.cached else 0
+        return Workload((1,) * self.tokens, tuple(range(start, start + self.tokens)), self.tokens)
 
 
 def workload(trace: Trace) -> Workload:
-    """Reads the steps of a trace."""
-    rows, cached = [pass_rows(step) for step in trace.steps], [cached_before(step) for step in trace.steps]
-    tokens = sum(len(step.committed) for step in trace.steps)
-    passes = trace.totals.draft_passes
+    """Reads the steps of a trace. A drafter that tells no more is taken to read its own parameters."""
+    drafter, passes = trace.drafter, trace.totals.draft_passes
+    read = 0 if drafter is None else drafter.pass_parameters or drafter.parameters
+    drafting = passes if read else 0
     return Workload(
-        rows=np.array(rows, dtype=np.int64),
-        cached=np.array(cached, dtype=np.int64),
-        plain_cached=(cached[0] if cached else 0) + np.arange(tokens),
-        draft_passes=passes,
-        draft_rows=max(trace.totals.drafted_nodes / passes, 1.0) if passes else 0.0,
+        rows=tuple(pass_rows(step) for step in trace.steps),
+        cached=tuple(cached_before(step) for step in trace.steps),
+        tokens=sum(len(step.committed) for step in trace.steps),
+        draft_passes=drafting,
+        draft_rows=max(trace.totals.drafted_nodes / passes, 1.0) if drafting else 0.0,
+        draft_share=read / size_of(trace).parameters,
+        draft_layers=1 if drafter is None or drafter.layers is None else drafter.layers,
     )
 
 
-def pass_ms(hardware: Hardware, moved_bytes: Amount, operations: Amount) -> Amount:
-    """The longer of the two, and the overhead; of one pass or of an array of passes."""
-    moving = moved_bytes / (hardware.bandwidth_gb_s * 1e6)
-    computing = operations / (hardware.arithmetic_tflop_s * 1e9)
-    return hardware.overhead_ms + np.maximum(moving, computing)
-
-
-def target_pass(size: ModelSize, rows: Amount, cached: Amount) -> tuple[Amount, Amount]:
-    """(bytes, operations) of a pass over `rows` tokens behind `cached` positions."""
-    moved = size.parameters * size.bytes_per_parameter + size.kv_bytes_per_position * (cached + rows)
-    return moved, rows * (2.0 * size.parameters + 4.0 * size.layers * size.hidden_size * cached)
-
-
-def draft_pass(size: ModelSize, rows: float) -> tuple[float, float]:
-    """(bytes, operations) of one pass of the drafter."""
-    read = size.drafter_parameters + (size.head_parameters if size.shares_head else 0.0)
-    return read * size.bytes_per_parameter, rows * 2.0 * read
-
-
-def drafted_ms(work: Workload, hardware: Hardware, size: ModelSize) -> float:
-    """Time of the trace's steps there: its target passes, and its draft passes where these read weights."""
-    verify = float(np.sum(pass_ms(hardware, *target_pass(size, work.rows, work.cached))))
-    if not work.draft_passes or not size.drafter_parameters:
-        return verify
-    return verify + work.draft_passes * float(pass_ms(hardware, *draft_pass(size, work.draft_rows)))
-
-
-def plain_ms(work: Workload, hardware: Hardware, size: ModelSize) -> float:
-    """Time in which plain decoding there writes the tokens that the trace's steps wrote."""
-    return float(np.sum(pass_ms(hardware, *target_pass(size, 1, work.plain_cached))))
+def priced(work: Workload, hardware: Hardware, size: ModelSize) -> dict[str, Amount]:
+    """All of the formula for a workload: times, bytes, operations."""
+    return evaluated(hardware.names(size.width) | work.names(size))
 
 
 def speedup(work: Workload, hardware: Hardware, size: ModelSize) -> float | None:
     """How many times faster than plain decoding the trace would be there, by the model; None without steps."""
-    time = drafted_ms(work, hardware, size)
-    return plain_ms(work, hardware, size) / time if time > 0 else None
-
-
-def verify_ms(step: Step) -> float:
-    """The measured time of the step's target pass."""
-    return sum(span.duration_ms for span in step.spans if span.phase == "verify")
-
-
-def fitted(traces: Sequence[Trace], name: str = "this machine") -> Hardware | None:
-    """The rates that the recording machine reached in target passes; None where the recording cannot tell.
-
-    Bandwidth: bytes of a one-row pass over its median time. Arithmetic: the median, over passes of several rows, of
-    operations over time. So both are what was reached, not peaks; draft passes are not fitted. Time that each layer
-    costs whatever its size counts as slow memory here, so drafters of one layer are judged too slow.
-    """
-    bandwidths, rates = [], []
-    for trace in traces:
-        size = size_of(trace)
-        for step in trace.steps:
-            rows, time = pass_rows(step), verify_ms(step)
-            moved, operations = target_pass(size, rows, cached_before(step))
-            if time > 0 and rows == 1:
-                bandwidths.append(moved / time / 1e6)
-            elif time > 0:
-                rates.append(operations / time / 1e9)
-    if not bandwidths or not rates:
+    if not work.rows:
         return None
-    return Hardware(name, median(bandwidths), median(rates), source="fitted to this recording's target passes")
+    plain = priced(work.plain(), hardware, size)["time_ms"]
+    return float(plain / priced(work, hardware, size)["time_ms"])
+

@@ -5,13 +5,16 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from explorer.events import (
     Checked,
+    CodeLine,
     Ended,
     Event,
+    Extended,
     LaneEnded,
     LaneHeader,
     Prefilled,
@@ -20,7 +23,7 @@ from explorer.events import (
     Started,
     Stepped,
 )
-from explorer.trace import Comparison, LosslessCheck, OutputToken, Span, Step, Trace
+from explorer.trace import GIVEN, Comparison, LosslessCheck, OutputToken, Span, Step, Trace
 
 
 @dataclass
@@ -51,6 +54,13 @@ class Run:
     lanes: dict[str, LaneRecord] = field(default_factory=dict)
     lossless: dict[str, LosslessCheck] = field(default_factory=dict)
     comparison: Comparison | None = None
+    continues: str = ""
+    """Id of the run that everybody may see and that this one is a copy of, made to be extended."""
+
+    @property
+    def over(self) -> bool:
+        """Does nothing decode in it any more?"""
+        return self.state in ("recorded", "done", "cancelled", "error")
 
     @property
     def step_count(self) -> int:
@@ -70,10 +80,14 @@ class Run:
                 self.prompt, self.settings = event.prompt, event.settings
                 self.max_new_tokens = event.max_new_tokens
                 self.lanes = {header.lane: LaneRecord(header) for header in event.headers}
+            case Extended():
+                self.state, self.message, self.fraction = "preparing", "Reading the prompt.", None
+                # another dict: figures may be going through the lanes in another thread
+                self.lanes = {**self.lanes, event.header.lane: LaneRecord(event.header)}
             case Prefilled():
                 self.state, self.message, self.fraction = "running", "", None
                 self.lanes[event.lane].prefill = event.spans
-                self.lanes[event.lane].tokens.append(event.token)
+                self.lanes[event.lane].tokens.extend((*event.given, event.token))
             case Stepped():
                 self.lanes[event.lane].steps.append(event.step)
                 self.lanes[event.lane].tokens.extend(event.tokens)
@@ -108,6 +122,11 @@ class RunStore:
             self._drop_oldest(run.id)
         return run
 
+    def shared(self, run_id: str) -> bool:
+        """May everybody see this run? Then nobody may change it."""
+        with self._lock:
+            return run_id in self._kept
+
     def _drop_oldest(self, newest: str) -> None:
         sizes = {key: run.step_count for key, run in self._runs.items() if key not in self._kept}
         for key in list(sizes):
@@ -124,12 +143,23 @@ class RunStore:
             return run
 
 
-def events_of(comparison: Comparison, titles: dict[str, str], settings: str) -> Iterator[Event]:
+Pseudocode = Callable[[str, dict[str, Any]], tuple[CodeLine, ...]]
+"""A method's name and the parameters of a trace, to the lines."""
+
+
+def no_code(method: str, params: dict[str, Any]) -> tuple[CodeLine, ...]:
+    """For who knows no methods."""
+    return ()
+
+
+def events_of(
+    comparison: Comparison, titles: dict[str, str], settings: str, code: Pseudocode = no_code
+) -> Iterator[Event]:
     """A recorded comparison as the events that a live run would have sent.
 
     `titles` by method name; a method that is not known keeps its name.
     """
-    headers = tuple(_header(trace, titles) for trace in comparison.lanes)
+    headers = tuple(_header(trace, titles, code) for trace in comparison.lanes)
     longest = max(trace.totals.output_tokens for trace in comparison.lanes)
     first = comparison.lanes[0]
     typed = getattr(first.prompt, "typed", None)  # a file may hold anything here, and in params
@@ -141,8 +171,9 @@ def events_of(comparison: Comparison, titles: dict[str, str], settings: str) -> 
         settings,
     )
     for trace in comparison.lanes:
-        if trace.tokens:
-            yield Prefilled(trace.lane, trace.tokens[0], trace.prefill.spans)
+        given = tuple(token for token in trace.tokens if token.source in GIVEN)
+        if len(given) < len(trace.tokens):
+            yield Prefilled(trace.lane, trace.tokens[len(given)], trace.prefill.spans, given)
         for step in trace.steps:
             yield Stepped(trace.lane, step, tuple(token for token in trace.tokens if token.step == step.index))
         yield LaneEnded(trace)
@@ -150,10 +181,21 @@ def events_of(comparison: Comparison, titles: dict[str, str], settings: str) -> 
     yield Ended("done", "", comparison)
 
 
-def _header(trace: Trace, titles: dict[str, str]) -> LaneHeader:
+def _header(trace: Trace, titles: dict[str, str], code: Pseudocode) -> LaneHeader:
     known = titles.get(trace.method, trace.method)
     lossless = getattr(trace, "lossless", True) is not False  # older files have no lossy lanes
     recorded = getattr(trace, "title", None)
     title = recorded[:40] if isinstance(recorded, str) and recorded.startswith(known) else known
     subtitle = str(getattr(trace, "subtitle", "") or "")
-    return LaneHeader(trace.lane, trace.method, title, subtitle, lossless, trace.params, trace.model, trace.drafter)
+    return LaneHeader(
+        trace.lane,
+        trace.method,
+        title,
+        subtitle,
+        lossless,
+        trace.params,
+        trace.model,
+        trace.drafter,
+        code(trace.method, trace.params),
+        trace.branch,
+    )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from explorer.branches import Addition, ExtendRequest, joined, plan_addition, refuse_early, refuse_unfinished
 from explorer.decode import Lane
 from explorer.errors import ExplorerError
-from explorer.events import Checked, Ended, Event, LaneEnded, LaneHeader, Queued, Started
-from explorer.methods import METHODS, catalogue
+from explorer.events import Checked, Ended, Event, Extended, LaneEnded, LaneHeader, Queued, Started
+from explorer.footprint import drafter_info
+from explorer.methods import METHODS, catalogue, code_of
 from explorer.metrics import compare_outputs
 from explorer.offers import offers
 from explorer.queueing import DeviceQueue, StepLock
@@ -22,7 +24,7 @@ from explorer.requests import CompareRequest, LanePlan, Plan, describe_settings,
 from explorer.runs import Run, RunStore, events_of
 from explorer.shelf import Shelf, ShelfSettings
 from explorer.target import TargetModel
-from explorer.trace import Comparison, DrafterInfo, Prompt, Trace
+from explorer.trace import Comparison, Prompt, Trace
 from explorer.trace_io import read_comparison
 
 EXAMPLE_ID = "example"
@@ -37,6 +39,8 @@ class Studio:
         self.runs = RunStore()
         self._device = DeviceQueue()
         self._steps = StepLock()
+        self._extending: set[str] = set()
+        self._extending_lock = threading.Lock()
 
     @property
     def model_line(self) -> str:
@@ -117,6 +121,49 @@ class Studio:
         finally:
             self._device.leave(ticket)
 
+    def extendable(self, run_id: object, request: ExtendRequest) -> Run:
+        """The finished run to which that lane may be added: itself, or a copy where everybody may see it."""
+        run = self.runs.get(run_id)
+        if run is None:
+            raise ExplorerError("This run is no longer held; run it again.")
+        comparison = refuse_early(run, request)
+        if not self.runs.shared(run.id):
+            return run
+        copied = self.runs.new()
+        for event in recorded_events(comparison):
+            copied.apply(event)
+        copied.continues = run.id
+        return copied
+
+    def extend(self, run: Run, request: ExtendRequest, stop: threading.Event) -> Iterator[Event]:
+        """Queue, load, then decode one more lane of a finished run; the events are for that run.
+
+        ExplorerError where that cannot be. Closing the iterator, or setting `stop`, frees the device.
+        """
+        with self._extends_alone(run):
+            refuse_unfinished(run)
+            ticket = self._device.enter()
+            try:
+                yield from self._wait_in_line(ticket, stop.is_set)
+                yield from self.shelf.watch(stop.is_set)
+                if stop.is_set():
+                    yield Ended("cancelled", "Stopped before anything was decoded.", run.comparison)
+                    return
+                yield from self._extend(run, request, stop.is_set)
+            finally:
+                self._device.leave(ticket)
+
+    @contextmanager
+    def _extends_alone(self, run: Run) -> Iterator[None]:
+        with self._extending_lock:
+            if run.id in self._extending:
+                raise ExplorerError("A lane is being added to this run; wait for it.")
+            self._extending.add(run.id)
+        try:
+            yield
+        finally:
+            self._extending.discard(run.id)
+
     def _refuse_missing(self, wanted: Plan) -> None:
         for lane in wanted.lanes:
             reason = self.shelf.missing(lane.method.drafter_kind(lane.params))
@@ -135,10 +182,33 @@ class Studio:
         prompt = encode_prompt(target, wanted)
         runners = [self._runner(target, wanted, lane, prompt) for lane in wanted.lanes]
         yield Started(tuple(runner.header for runner in runners), wanted.prompt, wanted.max_new_tokens, wanted.summary)
+        traces, failure = yield from self._decode(runners, prompt.token_ids, stopped)
+        comparison = _comparison(traces, wanted)
+        if comparison is not None and not failure:
+            yield Checked(comparison.lossless)
+        yield Ended(*_ending(stopped(), failure), comparison)
+
+    def _extend(self, run: Run, request: ExtendRequest, stopped: Callable[[], bool]) -> Iterator[Event]:
+        target, comparison = self.shelf.target, run.comparison
+        # on which machine a recording was made nobody knows, nor what that did besides
+        added = plan_addition(run, request, target, apart=run.recorded or bool(run.continues))
+        self._refuse_missing(added.plan)
+        runner = self._branch_runner(target, added)
+        yield Extended(runner.header)
+        traces, failure = yield from self._decode([runner], added.context, stopped)
+        for trace in traces.values():
+            comparison = joined(comparison, trace)
+        yield Checked({} if comparison is None else comparison.lossless)
+        yield Ended(*_ending(stopped(), failure), comparison)
+
+    def _decode(
+        self, runners: Sequence[Runner], token_ids: Sequence[int], stopped: Callable[[], bool]
+    ) -> Generator[Event, None, tuple[dict[str, Trace], str]]:
+        """Prefill and race; the traces by lane, and a sentence where that failed."""
+        target, traces = self.shelf.target, dict[str, Trace]()
         taps = frozenset[str]().union(*(runner.lane.taps for runner in runners))
-        traces: dict[str, Trace] = {}
         try:
-            shared = yield from prefill_all(target, prompt.token_ids, taps, stopped=stopped, guard=self._steps.hold)
+            shared = yield from prefill_all(target, token_ids, taps, stopped=stopped, guard=self._steps.hold)
             if shared is not None:
                 for event in race(runners, shared, stopped=stopped, guard=self._steps.hold):
                     if isinstance(event, LaneEnded):
@@ -148,12 +218,15 @@ class Studio:
             for runner in runners:
                 if runner.tokens and not runner.ended:
                     traces[runner.header.lane] = runner.trace("error", str(error))
-            yield Ended("error", str(error), _comparison(traces, wanted))
-            return
-        comparison = _comparison(traces, wanted)
-        if comparison is not None:
-            yield Checked(comparison.lossless)
-        yield Ended(*_ending(stopped()), comparison)
+            return traces, str(error)
+        return traces, ""
+
+    def _branch_runner(self, target: TargetModel, added: Addition) -> Runner:
+        runner = self._runner(target, added.plan, added.lane, added.prompt)
+        runner.header = replace(runner.header, subtitle=added.subtitle, branch=added.branch)
+        runner.given, runner.forced = added.given, added.forced
+        runner.lane.max_new_tokens = added.budget
+        return runner
 
     def _runner(self, target: TargetModel, wanted: Plan, lane: LanePlan, prompt: Prompt) -> Runner:
         drafter = self.shelf.drafter(lane.method.drafter_kind(lane.params))
@@ -175,7 +248,7 @@ class Studio:
                 **({"costs": asdict(costs)} if getattr(lane.params, "size", "fixed") == "auto" else {}),
             },
             model=target.info,
-            drafter=None if drafter is None else DrafterInfo(**vars(drafter.info)),
+            drafter=None if drafter is None else drafter_info(drafter),
         )
         racer = Lane(
             lane.id,
@@ -187,6 +260,7 @@ class Studio:
             drafter=drafter,
             costs=costs,
         )
+        header = replace(header, code=code_of(header.method, header.params))
         return Runner(racer, header, prompt, StepWriter(target.texts))
 
 
@@ -231,7 +305,7 @@ def encode_prompt(target: TargetModel, wanted: Plan) -> Prompt:
 def recorded_events(comparison: Comparison) -> Iterator[Event]:
     """A recorded comparison as events, with the titles of the methods that this program knows."""
     titles = {method.name: method.title for method in METHODS}
-    return events_of(comparison, titles, _recorded_settings(comparison))
+    return events_of(comparison, titles, _recorded_settings(comparison), code_of)
 
 
 def _recorded_settings(comparison: Comparison) -> str:
@@ -255,5 +329,7 @@ def _comparison(traces: dict[str, Trace], wanted: Plan) -> Comparison | None:
     return Comparison(lanes=ordered, lossless=checks)
 
 
-def _ending(stopped: bool) -> tuple[str, str]:
+def _ending(stopped: bool, failure: str = "") -> tuple[str, str]:
+    if failure:
+        return "error", failure
     return ("cancelled", "Stopped; what was decoded so far is kept.") if stopped else ("done", "")

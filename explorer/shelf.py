@@ -6,7 +6,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from explorer.catalogue import BARELY, DEFAULT_MODEL
 from explorer.costs import measure_costs
 from explorer.errors import ExplorerError
 from explorer.events import Preparing
+from explorer.footprint import target_info
 from explorer.sizing import Costs
 from explorer.stock import Place, check_model, drafter_places, read_drafter, read_target, title_of, toy_drafters
 from explorer.target import TargetModel
@@ -39,6 +40,8 @@ class ShelfSettings:
     """Kind to folder or repository, besides those that come with the model."""
     switching: bool = True
     """May a viewer of the page put another model in its place?"""
+    execution: str = "auto"
+    """How passes run: auto, eager, static or graphs; see explorer/execution.py."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,12 @@ class Loading:
 
     def _load(self) -> Held:
         settings = self._settings
-        target = read_target(settings.model, settings.device, settings.dtype, self._tell)
+        target = read_target(settings.model, settings.device, settings.dtype, self._tell, settings.execution)
         drafters, faults = self._load_drafters(target)
         self._tell("Warming up.", None)
         warm_up(target)
         self._tell("Measuring how long passes take.", None)
+        target.info = target_info(target)
         return Held(settings.model, target, drafters, faults, measure_costs(target, drafters))
 
     def _load_drafters(self, target: TargetModel) -> tuple[dict[str, Any], dict[str, str]]:
@@ -221,7 +225,7 @@ class Shelf:
         ExplorerError, and nothing has changed, where that fails. Nothing may run on the device meanwhile.
         """
         drafters = self.settings.drafters if model == self.settings.model else {}
-        settings = ShelfSettings(model, self.settings.device, self.settings.dtype, drafters, self.settings.switching)
+        settings = replace(self.settings, model=model, drafters=drafters)
         loading = Loading(settings)
         try:
             yield from loading.wait(stopped)

@@ -37,9 +37,13 @@ class Costs:
     verify_ms: tuple[float, ...]
     draft_pass_ms: float = 0.0
     """One pass of the drafter, its head included; 0 where drafting is free or nobody drafts."""
+    padded: bool = False
+    """Are passes padded to the next of these numbers of rows (explorer/static.py)? Then they cost what that takes."""
 
     def verify(self, rows: int) -> float:
         """A target pass over so many rows, interpolated; beyond the largest measured it grows as the last piece did."""
+        if self.padded:
+            rows = next((measured for measured in self.rows if measured >= rows), rows)
         if rows <= self.rows[-1] or len(self.rows) < 2:
             return float(np.interp(rows, self.rows, self.verify_ms))
         slope = (self.verify_ms[-1] - self.verify_ms[-2]) / (self.rows[-1] - self.rows[-2])

@@ -11,6 +11,7 @@ from explorer.drafters.detect import KINDS
 from explorer.drafters.hub import resolve
 from explorer.drafters.loading import load
 from explorer.errors import ExplorerError
+from explorer.execution import choose_execution
 from explorer.fetch import PROJECT, ensure_default_model
 from explorer.hub import Growth, RepoId, cache_dir, get_model, offline, parse_id, pinned, remember
 from explorer.load import choose_device, choose_dtype, load_target, weights_sha256
@@ -71,12 +72,13 @@ def _with_revision(name: str, revision: str | None) -> str:
     return name if revision is None else f"{name}@{revision}"
 
 
-def read_target(name: str, device: str, dtype: str, tell: Tell) -> TargetModel:
+def read_target(name: str, device: str, dtype: str, tell: Tell, execution: str = "eager") -> TargetModel:
     """The model of that name, got first where it is not here. ExplorerError in one sentence."""
-    wanted: dict[str, Any] = {"device": device, "dtype": dtype, "label": title_of(name)}
+    wanted: dict[str, Any] = {"device": device, "dtype": dtype, "execution": execution, "label": title_of(name)}
     if name == TOY_ID:
         place = choose_device(device)
-        return toy_target(dtype=choose_dtype(dtype, place), device=place)
+        running = choose_execution(execution, place)
+        return toy_target(dtype=choose_dtype(dtype, place), device=place, execution=running)
     if name == DEFAULT_MODEL.id:
         folder = ensure_default_model(lambda text, share: tell(f"Getting the model: {text}.", share))
         file = DEFAULT_MODEL.file

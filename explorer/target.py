@@ -12,12 +12,15 @@ from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
 from explorer.architectures import context_tokens, refuse_unsupported
-from explorer.cache import KeyValueCache
+from explorer.cache import KeyValueCache, LayerShape
 from explorer.errors import ExplorerError
+from explorer.execution import Execution
 from explorer.probe import Probe, probe
 from explorer.products import Product
+from explorer.static import StaticCache, StaticPasses
 from explorer.texts import TokenTexts
 from explorer.trace import ModelInfo
+from explorer.transfers import to_device
 from explorer.tree import CandidateTree
 
 PREFILL_CHUNK_TOKENS = 128
@@ -68,16 +71,17 @@ class TargetModel:
     """Owns the weights, which all lanes share. Each lane has its own cache.
 
     Where accelerate has spread the weights over devices, `device` is the one that token ids go to; logits and taps
-    come back to it.
+    come back to it. `execution` says how the lanes' passes run; the prompt's are always eager.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, info: ModelInfo) -> None:
+    def __init__(self, model: Any, tokenizer: Any, info: ModelInfo, execution: Execution = "eager") -> None:
         refuse_unsupported(model.config, stateful=bool(getattr(model, "_is_stateful", False)))
         self._model = model.eval()
         self.tokenizer = tokenizer
         self.info = info
         self.texts = TokenTexts(tokenizer)
         self.device, self.dtype = execution_device(model), next(model.parameters()).dtype
+        self._execution = execution
 
     @property
     def transformers_model(self) -> Any:
@@ -126,9 +130,38 @@ class TargetModel:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
+    @property
+    def execution(self) -> Execution:
+        """How passes run now: graphs that cannot be captured become eager passes."""
+        return "eager" if self._execution == "graphs" and not self._static.captures else self._execution
+
     def new_cache(self, capacity: int) -> KeyValueCache:
-        """An empty cache for `capacity` positions."""
-        return KeyValueCache(self._probe.layers, capacity)
+        """An empty cache for `capacity` positions; what kind it is decides how passes over it run."""
+        if self.execution == "eager":
+            return KeyValueCache(self._probe.layers, capacity)
+        return self._static.new_cache(capacity)
+
+    def prepare(
+        self,
+        tree: CandidateTree,
+        cache: KeyValueCache,
+        riders: Riders | None = None,
+        taps: frozenset[str] = frozenset(),
+    ) -> None:
+        """What has to be made once before such a pass runs the first time; a lane's clock should not pay for it."""
+        if isinstance(cache, StaticCache):
+            self._static.prepare(len(tree) + (len(riders.token_ids) if riders else 0), cache, taps)
+
+    @cached_property
+    def _static(self) -> StaticPasses:
+        return StaticPasses(
+            self._decode, self._probe.layers, self.device, self.dtype, capture=self._execution == "graphs"
+        )
+
+    @property
+    def cache_layers(self) -> tuple[LayerShape, ...]:
+        """What each layer keeps of a position."""
+        return self._probe.layers
 
     @cached_property
     def _output(self) -> Product:
@@ -156,14 +189,14 @@ class TargetModel:
 
         Only the last row's logits are made: all of them would take a gigabyte for a long prompt.
         """
-        cache = self.new_cache(len(token_ids))
+        cache = KeyValueCache(self._probe.layers, len(token_ids))
         gathered: dict[str, list[Tensor]] = {tap: [] for tap in taps}
         last = torch.empty(0)
         for start in range(0, len(token_ids), PREFILL_CHUNK_TOKENS):
             chunk = list(token_ids[start : start + PREFILL_CHUNK_TOKENS])
             rows = torch.arange(len(chunk))
             causal = rows[:, None] >= rows[None, :]  # (C, C)
-            tapped = self._forward(chunk, start + rows, causal, cache, taps)
+            tapped = self._forward(chunk, rows.tolist(), causal, cache, taps)
             last = tapped[TAP_LAST]  # (C, hidden)
             cache.commit(range(len(chunk)))
             for tap in taps:
@@ -189,22 +222,36 @@ class TargetModel:
         if riders is not None:
             visible = _with_riders(visible, riders.visible)
             token_ids, offsets = token_ids + riders.token_ids, offsets + riders.offsets
-        tapped = self._forward(token_ids, cache.length + torch.tensor(offsets), visible, cache, taps)
+        tapped = self._forward(token_ids, offsets, visible, cache, taps)
         return PassOutput(self._head(tapped[TAP_LAST]), tapped)
 
     def _forward(
-        self, token_ids: list[int], positions: Tensor, visible: Tensor, cache: KeyValueCache, taps: frozenset[str]
+        self, token_ids: list[int], offsets: list[int], visible: Tensor, cache: KeyValueCache, taps: frozenset[str]
     ) -> dict[str, Tensor]:
-        """Hidden states (T, hidden) per tap, the last ones always. visible: (T, T) bool among the new rows."""
+        """Hidden states (T, hidden) per tap, the last ones always.
+
+        offsets: each row's position, counted from the cache's end; visible: (T, T) bool among the new rows.
+        """
         if cache.length + len(token_ids) > cache.capacity:
             raise ExplorerError(
                 f"The cache holds {cache.capacity} positions and is full; ask for fewer new tokens or a smaller tree."
             )
+        if isinstance(cache, StaticCache):
+            return self._static.run(token_ids, offsets, visible, cache, taps)
+        positions = [cache.length + offset for offset in offsets]
+        ids_and_positions = to_device([token_ids, positions], self.device)  # (2, T)
+        mask = to_device(additive_mask(visible, cache.length, self.dtype), self.device)
+        return self._decode(ids_and_positions[0:1], ids_and_positions[1:2], mask, cache, taps)
+
+    def _decode(
+        self, token_ids: Tensor, positions: Tensor, mask: Tensor, cache: KeyValueCache, taps: frozenset[str]
+    ) -> dict[str, Tensor]:
+        """The decoder on what is on the device: (1, T), (1, T), (1, 1, T, C) to hidden states (T, hidden) per tap."""
         wanted = sorted(int(tap.removeprefix(_HIDDEN)) for tap in taps if tap.startswith(_HIDDEN))
         output = self._model.get_decoder()(
-            input_ids=torch.tensor([token_ids], device=self.device),
-            position_ids=positions[None].to(self.device),
-            attention_mask=additive_mask(visible, cache.length, self.dtype).to(self.device),
+            input_ids=token_ids,
+            position_ids=positions,
+            attention_mask=mask,
             cache=cache,
             use_cache=True,
             **({"output_hidden_states": wanted} if wanted else {}),

@@ -13,6 +13,7 @@ from explorer.drafters.draft_model import DraftModel, DraftShape
 from explorer.drafters.eagle3_head import Eagle3Head, Eagle3Shape
 from explorer.drafters.eagle_head import EagleHead, EagleShape
 from explorer.drafters.medusa_heads import MedusaHeads
+from explorer.execution import Execution
 from explorer.load import describe
 from explorer.target import TargetModel
 
@@ -66,12 +67,16 @@ def toy_model(seed: int = 0, **changes: Any) -> LlamaForCausalLM:
 
 
 def toy_target(
-    seed: int = 0, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", **changes: Any
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    execution: Execution = "eager",
+    **changes: Any,
 ) -> TargetModel:
     """The toy as a target."""
     model: Any = toy_model(seed, **changes)
     model.to(device, dtype)
-    return TargetModel(model, toy_tokenizer(), describe(model, model_id=TOY_ID, label=TOY_LABEL))
+    return TargetModel(model, toy_tokenizer(), describe(model, model_id=TOY_ID, label=TOY_LABEL), execution)
 
 
 def toy_drafter(kind: str, target: TargetModel, seed: int = 0) -> MedusaHeads | EagleHead | Eagle3Head | DraftModel:

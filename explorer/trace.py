@@ -23,7 +23,9 @@ SCHEMA_VERSION: Literal[1] = 1
 
 NodeStatus = Literal["root", "accepted", "rejected", "unreached"]
 StopReason = Literal["eos", "length", "cancelled", "error"]
-TokenSource = Literal["prefill", "draft", "target"]
+TokenSource = Literal["given", "forced", "prefill", "draft", "target"]
+GIVEN: tuple[TokenSource, ...] = ("given", "forced")
+"""Sources of tokens that the lane did not decode: the beginning of a branch."""
 Origin = Literal["argmax", "sample", "residual"]
 
 
@@ -218,8 +220,22 @@ class Prompt(Record):
     token_ids: tuple[int, ...]
 
 
-class ModelInfo(Record):
+class ModelShape(Record):
+    """Sizes of the target that the cost of a pass depends on; see explorer/footprint.py."""
+
+    pass_parameters: int = Field(gt=0)
+    """Parameters that a pass reads: an input embedding that is not the output head too is left out."""
+    layers: int = Field(ge=0)
+    attention_size: int = Field(ge=0)
+    """Width of the queries of all heads together."""
+    cache_values: int = Field(ge=0)
+    """Numbers that a position has in the cache, keys and values of all layers."""
+
+
+class ModelInfo(Sparse):
     """Which target ran, and where."""
+
+    OMITTED = frozenset({"shape", "memory_gb_s"})
 
     id: str
     revision: str | None = None
@@ -227,24 +243,45 @@ class ModelInfo(Record):
     dtype: str
     device: str
     parameters: int
+    shape: ModelShape | None = None
+    memory_gb_s: float | None = Field(None, gt=0.0)
+    """Rate at which this machine read memory when the model was loaded, 10^9 bytes a second."""
 
 
-class DrafterInfo(Record):
+class DrafterInfo(Sparse):
     """Which trained drafter proposed."""
+
+    OMITTED = frozenset({"pass_parameters", "layers"})
 
     id: str
     parameters: int
     bytes: int
     target_sha256: str | None = None
+    pass_parameters: int | None = Field(None, ge=0)
+    """Parameters that one draft pass reads, borrowed rows of the target's output head included."""
+    layers: int | None = Field(None, ge=0)
+    """Layers that it runs through, one after another."""
 
 
-class Branch(Record):
-    """Where a forced lane came from."""
+class Branch(Sparse):
+    """What a lane was made from that was added to a finished comparison."""
 
+    OMITTED = frozenset({"step", "position", "token_ids", "changed"})
+
+    kind: Literal["forced", "rerun"]
+    """forced: it goes on from a beginning of `lane`'s output and tokens that a viewer chose. rerun: `lane` once more."""
     lane: str
-    step: int
-    node: int
-    token_id: int
+    """Id of the lane that it was made from."""
+    step: int | None = Field(None, ge=0)
+    """forced: the step of `lane` in which the tokens were chosen."""
+    position: int | None = Field(None, ge=0)
+    """forced: place in the output of the first token that was chosen, from 0."""
+    token_ids: tuple[int, ...] | None = None
+    """forced: the tokens that were chosen."""
+    changed: dict[str, Any] | None = None
+    """rerun: parameters whose values differ, with the values that they have in `lane`."""
+    apart: bool = False
+    """Its milliseconds were not measured on the occasion, and perhaps not on the machine, of the lanes beside it."""
 
 
 class Prefill(Record):
@@ -296,7 +333,11 @@ class Trace(Record):
                 raise ValueError(f"lane {self.lane}: steps must be numbered 0, 1, 2, ... in order")
             if list(step.committed) != committed.get(place, []):
                 raise ValueError(f"lane {self.lane}: step {place} committed other tokens than the output has")
-        if len(committed.get(None, ())) > 1 or any(step is not None and step >= len(self.steps) for step in committed):
+        given = sum(token.source in GIVEN for token in self.tokens)
+        if any(token.step is not None or token.source not in GIVEN for token in self.tokens[:given]):
+            raise ValueError(f"lane {self.lane}: tokens that were given must come before all others")
+        decoded = [token for token in self.tokens[given:] if token.step is None]
+        if len(decoded) > 1 or any(step is not None and step >= len(self.steps) for step in committed):
             raise ValueError(f"lane {self.lane}: an output token belongs to no step")
         return self
 

@@ -1,9 +1,14 @@
-"""Traces and comparisons as JSON files: written atomically, read with a size cap and one clear sentence on failure."""
+"""Traces and comparisons as JSON files: written atomically, read with a size cap and one clear sentence on failure.
+
+A name that ends in .gz means a packed file; the cap holds for what is in it.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +31,9 @@ def write(record: Trace | Comparison, path: Path) -> None:
     """Write the file under another name first, so that a reader never sees half of one."""
     partial = path.with_name(path.name + ".part")
     try:
-        partial.write_text(to_json(record) + "\n", encoding="utf-8", errors="surrogatepass")
+        content = (to_json(record) + "\n").encode("utf-8", errors="surrogatepass")
+        # without a time, so that equal records give equal files
+        partial.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
         partial.replace(path)
     except OSError as error:
         raise ExplorerError(f"{path} cannot be written: {error.strerror or error}.") from error
@@ -50,7 +57,7 @@ def read_comparison(path: Path) -> Comparison:
 def _read_object(path: Path) -> dict[str, Any]:
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             text = file.read(MAX_FILE_BYTES + 1) if size <= MAX_FILE_BYTES else b""
         if max(size, len(text)) > MAX_FILE_BYTES:  # a device or pipe tells no size
             raise ExplorerError(
@@ -58,9 +65,11 @@ def _read_object(path: Path) -> dict[str, Any]:
                 f"a trace file may have {MAX_FILE_BYTES // 2**20} at most."
             )
         data = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+    except gzip.BadGzipFile:
+        raise ExplorerError(f"{path.name} is not a packed file; was the download cut short?") from None
     except OSError as error:
         raise ExplorerError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, EOFError, zlib.error):
         raise ExplorerError(f"{path.name} is not valid JSON; was the download cut short?") from None
     if _too_deep(data):
         raise ExplorerError(f"{path.name} is not a trace of this project: it is nested too deeply.")

@@ -7,7 +7,6 @@ const ICONS = {
   pause: 'M5 4h3.6v12H5zM11.4 4H15v12h-3.6z',
   forward: 'M6 4v12l9-6z',
 };
-const PLAY_MS = 650;
 let bars = [];
 let barsLane = null;
 let barsTop = 0;
@@ -89,18 +88,28 @@ function updateDeck() {
 function togglePlay() {
   if (playTimer !== null) return stopPlay();
   if (state.step >= stepCount(state.lane) - 1) goTo(0, true);
-  playTimer = setInterval(playOn, PLAY_MS);
+  startClock();
+  playSoon();
   showPlaying(true);
 }
 
-function playOn() {
-  const last = stepCount(state.lane) - 1;
-  if (state.step < last) goTo(state.step + 1, true);
-  if (state.step >= last && !isBusy()) stopPlay();
+/** The next step when it is due; speed.js says when that is. */
+function playSoon() {
+  clearTimeout(playTimer);
+  const { step, wait } = nextInPlay();
+  playTimer = setTimeout(() => playOn(step), wait);
+}
+
+function playOn(step) {
+  if (step > state.step) goTo(step, true);
+  if (playTimer === null) return; // whoever heard of the step has stopped it
+  playedTo(state.step);
+  if (state.step >= stepCount(state.lane) - 1 && !isBusy()) stopPlay();
+  else playSoon();
 }
 
 function stopPlay() {
-  clearInterval(playTimer);
+  clearTimeout(playTimer);
   playTimer = null;
   showPlaying(false);
 }
@@ -131,7 +140,7 @@ function isTyping(target) {
 function keyPressed(event) {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
   const onButton = event.target.closest && event.target.closest('button, a, summary, [role=button], [role=tab]');
-  if (event.key === ' ' && onButton) return; // space presses the button that has the focus
+  if ((event.key === ' ' || event.key === 'Enter') && onButton) return; // they press the button that has the focus
   const bound = keyBindings.get(event.key);
   if (!bound || !laneViews.size) return;
   event.preventDefault();

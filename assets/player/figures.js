@@ -28,8 +28,10 @@ function makeSheet() {
   const box = el('div', 'dx-sheet');
   const plot = set(el('div', 'dx-plot'), { role: 'img' });
   const overlay = set(el('div', 'dx-overlay'), { 'aria-hidden': 'true' });
-  box.append(plot, overlay);
-  return { box, plot, overlay, token: null, wired: false };
+  const scaled = el('div', 'dx-scaled');
+  scaled.append(plot, overlay);
+  box.append(scaled);
+  return { box, scaled, plot, overlay, token: null, wired: false };
 }
 
 function makeFigure(name) {
@@ -78,7 +80,7 @@ const SQUEEZE = 0.88; // a picture may be this much narrower than it likes to be
 
 /** Python says how wide a picture needs to be; on much less room than that it scrolls inside its card. */
 function sized(figure, layout, least) {
-  const room = figure.scroller.clientWidth;
+  const room = figure.scroller.clientWidth / typeScale();
   return { ...layout, width: room < SQUEEZE * (Number(least) || 0) ? Number(least) : room, autosize: false };
 }
 
@@ -87,6 +89,8 @@ async function drawPlot(figure, sheet, common, frame, uirevision) {
   const config = { displayModeBar: false, doubleClick: 'reset', ...(common.config || {}), responsive: false };
   set(sheet.plot, { 'aria-label': frame.alt || common.alt || common.label || common.title });
   sheet.token = null;
+  sheet.cross = Boolean(frame.cross);
+  scaleSheet(figure, sheet, layout);
   await plotly.react(sheet.plot, { data: frame.data || [], layout: { ...layout, uirevision }, config });
   if (!sheet.wired) wirePlot(figure, sheet);
 }
@@ -136,10 +140,9 @@ function tableRow(figure, cells) {
       bar.style.setProperty('--share', Math.max(0, Math.min(1, cell.bar)));
       box.append(bar);
     }
-    if (cell.node !== null && cell.node !== undefined) {
-      const node = String(cell.node);
-      box.dataset.node = node;
-      figure.rows.set(node, [...(figure.rows.get(node) || []), box]);
+    if (cell.node !== null && cell.node !== undefined) box.dataset.node = cell.node;
+    for (const id of [cell.node, ...(cell.lit || [])]) {
+      if (id !== null && id !== undefined) figure.rows.set(String(id), [...(figure.rows.get(String(id)) || []), box]);
     }
     if (cell.title) box.title = cell.title;
     if (cell.m) box.classList.add('mono', ...(String(cell.t).length <= 12 ? ['short'] : []));
@@ -176,29 +179,36 @@ function textPiece(figure, piece) {
 
 const FLAT = { table: drawTable, text: drawText }; // what needs no drawing library
 
+function flatWay(figure) {
+  return asTable(figure) ? drawAsTable : FLAT[figure.kind];
+}
+
 function tokenOf(figure, step) {
-  return viewKey(state.lane, figure.name) + '|' + step + '|' + figure.scroller.clientWidth;
+  const how = [asTable(figure), zoomOf(figure), isBrief(figure), figure.scroller.clientWidth];
+  return [viewKey(state.lane, figure.name), step, ...how].join('|');
 }
 
 /** Draw one view at the current step; false where its data is still on its way. */
 async function drawView(figure) {
   const key = viewKey(state.lane, figure.name);
-  const frame = frameAt(state.lane, figure.name, state.step);
+  const frame = shownFrame(figure, frameAt(state.lane, figure.name, state.step));
   const common = commons.get(key);
   if (frame === undefined) return refused(figure, key);
+  figure.kind = common ? common.kind : null;
   const token = tokenOf(figure, state.step);
   if (figure.drawn === token) return true;
   if (frame === null || !common) {
     figure.sheet.box.hidden = figure.table.hidden = true;
     showNote(figure, 'This step has nothing to show here.');
-  } else if (FLAT[common.kind]) {
+  } else if (flatWay(figure)) {
     figure.sheet.box.hidden = true;
     figure.table.hidden = false;
     figure.scroller.classList.add('tabular');
     showNote(figure, '');
-    FLAT[common.kind](figure, common, frame);
+    flatWay(figure)(figure, common, frame);
   } else {
     if (!plotly) return refused(figure, key);
+    figure.scroller.classList.remove('tabular');
     figure.sheet.box.hidden = false;
     figure.table.hidden = true;
     showNote(figure, '');
@@ -206,10 +216,11 @@ async function drawView(figure) {
   }
   figure.drawn = token;
   if (common) showLegend(figure, common);
-  figure.scroller.style.minHeight = (tallest.get(key) || 0) + 'px';
+  reserveHeight(figure, key);
   figure.box.classList.remove('waiting');
   ring(figure);
   showMore(figure);
+  tell('figure', figure);
   return true;
 }
 
@@ -243,8 +254,8 @@ function drawAhead() {
 async function drawSpare(figure, step) {
   const key = viewKey(state.lane, figure.name);
   const common = commons.get(key);
-  const frame = frames.get(key + '|' + step);
-  if (!plotly || !common || !frame || FLAT[common.kind]) return;
+  const frame = shownFrame(figure, frames.get(key + '|' + step));
+  if (!plotly || !common || !frame || FLAT[common.kind] || asTable(figure)) return;
   const token = tokenOf(figure, step);
   if (figure.spare && figure.spare.token === token) return;
   if (!figure.spare) {
@@ -302,70 +313,4 @@ async function drawStep() {
   if (!all || !same || !stepCount(lane)) return;
   root.dataset.drawnStep = step;
   tell('drawn');
-}
-
-// Hover links and pins: the node id is the same in the stream, the figures and the tables.
-
-function hover(node) {
-  if (state.hover === node) return;
-  state.hover = node;
-  showLinks();
-}
-
-function pin(node) {
-  state.pin = node === null || state.pin === node ? null : node;
-  showLinks();
-}
-
-function showLinks() {
-  const node = state.hover === null ? state.pin : state.hover;
-  for (const marked of root.querySelectorAll('.linked')) marked.classList.remove('linked');
-  const view = laneViews.get(state.lane);
-  const capsule = view && view.capsules.get(state.step);
-  if (node !== null && capsule) {
-    for (const token of capsule.children) if (token.dataset.node === node) token.classList.add('linked');
-  }
-  for (const figure of boxes.values()) {
-    if (node !== null) for (const cell of figure.rows.get(node) || []) cell.classList.add('linked');
-    ring(figure);
-  }
-  tell('link');
-}
-
-/** A ring around the linked node, laid over the figure: no redraw. */
-function ring(figure) {
-  const node = state.hover === null ? state.pin : state.hover;
-  const { box, plot, overlay } = figure.sheet;
-  overlay.replaceChildren();
-  if (node === null || box.hidden || !plot._fullLayout) return;
-  const { xaxis, yaxis } = plot._fullLayout;
-  if (!xaxis || !yaxis) return;
-  for (const [x, y] of placesOf(plot.data || [], node)) {
-    const mark = el('i', 'dx-ring' + (node === state.pin ? ' pinned' : ''));
-    mark.style.left = xaxis._offset + xaxis.d2p(x) + 'px';
-    mark.style.top = yaxis._offset + yaxis.d2p(y) + 'px';
-    overlay.append(mark);
-  }
-}
-
-function* placesOf(traces, node) {
-  const first = (entry) => String(Array.isArray(entry) ? entry[0] : entry);
-  for (const trace of traces) {
-    const custom = trace.customdata;
-    if (!Array.isArray(custom)) continue;
-    for (let i = 0; i < custom.length; i += 1) {
-      if (trace.type !== 'heatmap') {
-        if (first(custom[i]) === node) yield [trace.x[i], trace.y[i]];
-        continue;
-      }
-      for (let j = 0; j < custom[i].length; j += 1) {
-        if (first(custom[i][j]) === node) yield [trace.x ? trace.x[j] : j, trace.y ? trace.y[i] : i];
-      }
-    }
-  }
-}
-
-function afterZoom(figure) {
-  ring(figure);
-  if (figure.cursor) placeCursor(figure);
 }

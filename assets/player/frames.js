@@ -60,7 +60,7 @@ function firstMissing(lane, view, step, reach) {
 /** What to fetch next. While a run decodes only what is on screen: the machine has better things to do. */
 function nextJob() {
   const lane = state.lane;
-  const shown = visibleViews();
+  const shown = [...visibleViews(), ...asidesOf(lane)];
   const job = jobNear(lane, shown, isBusy() ? 0 : AHEAD);
   if (job || isBusy()) return job;
   return jobNear(lane, viewsOf(lane), BATCH) || nextJobOfOthers();
@@ -117,8 +117,9 @@ function keepFrames(prefix, view, lo, hi) {
   const { steps, ...common } = view;
   commons.set(prefix, common);
   for (let step = lo; step < hi; step += 1) frames.set(prefix + '|' + step, steps[step - lo] || null);
-  const most = (kept, measure) => kept.set(prefix, Math.max(kept.get(prefix) || 0, ...steps.map((step) => (step && measure(step)) || 0)));
+  const most = (kept, measure, key = prefix) => kept.set(key, Math.max(kept.get(key) || 0, ...steps.map((step) => (step && measure(step)) || 0)));
   most(tallest, (step) => step.layout && step.layout.height);
+  most(tallest, (step) => step.layout && (step.brief || step).layout.height, prefix + '|brief');
   most(widest, (step) => step.min_width);
 }
 
@@ -129,7 +130,9 @@ async function fetchAhead() {
   try {
     for (let job = nextJob(); job; job = nextJob()) {
       await fetchFrames(job);
-      if (job.lane === state.lane) scheduleDraw();
+      if (job.lane !== state.lane) continue;
+      scheduleDraw();
+      tell('frames');
     }
   } finally {
     fetching = false;

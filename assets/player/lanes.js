@@ -44,16 +44,23 @@ function laneClicked(event, id) {
   if (wasHere && node !== null) pin(node);
 }
 
+const ORIGINS = {
+  draft: 'accepted draft', prefill: 'from prefill', given: 'given: the beginning that this branch goes on from',
+  forced: 'forced: chosen by a viewer',
+};
+const AHEAD_OF_STEPS = new Set(['prefill', 'given', 'forced']); // no step holds these
+
 function makeToken(text, source, tokenId, node) {
   const token = el('span', 'dx-t', readable(text));
   token.classList.add(source === 'draft' ? 'draft' : 'own');
+  if (source === 'given' || source === 'forced') token.classList.add(source);
   if (isSpace(text)) token.classList.add('ws');
   if (text === '') token.classList.add('part');
-  const origin = source === 'draft' ? 'accepted draft' : source === 'prefill' ? 'from prefill' : "target's own token";
+  const origin = ORIGINS[source] || "target's own token";
   const what = text === '' ? 'bytes of a character that a later token completes' : JSON.stringify(text);
   token.title = what + ' \u00b7 ' + origin + ' \u00b7 id ' + tokenId;
   // In pictures the target's own token has this id, since no draft node stands for it.
-  if (source !== 'prefill') token.dataset.node = node === null || node === undefined ? 'next' : node;
+  if (!AHEAD_OF_STEPS.has(source)) token.dataset.node = node === null || node === undefined ? 'next' : node;
   return token;
 }
 
@@ -65,8 +72,27 @@ function makeCapsule(step, tokens) {
   return capsule;
 }
 
+/** Output tokens before the first step: what a branch was given, and the one from prefill. */
+function headOf(lane) {
+  return (lane.given || []).length + (lane.first ? 1 : 0);
+}
+
+/** The beginning that a branch goes on from: no pass of this lane made it. */
+function addGiven(view, lane) {
+  const given = lane.given || [];
+  if (!given.length) return;
+  const capsule = makeCapsule('given', given.map(([text, source, id]) => [text, source, id, null]));
+  capsule.classList.add('given');
+  capsule.dataset.step = 0;
+  view.stream.append(capsule, el('wbr'));
+  const tick = el('i', 'given');
+  tick.style.flexGrow = given.length;
+  view.track.append(tick);
+}
+
 function addSteps(view, lane) {
   if (lane.first && !view.stream.firstChild) {
+    addGiven(view, lane);
     const first = makeCapsule('prefill', [[lane.first[0], 'prefill', lane.first[1], null]]);
     first.classList.add('prefill');
     first.dataset.step = 0;
@@ -82,7 +108,7 @@ function addSteps(view, lane) {
     const tick = el('i', step.t.length > 1 ? 'more' : '');
     tick.style.flexGrow = step.t.length;
     ticks.append(tick);
-    const before = view.ends.length ? view.ends[view.ends.length - 1] : lane.first ? 1 : 0;
+    const before = view.ends.length ? view.ends[view.ends.length - 1] : headOf(lane);
     view.ends.push(before + step.t.length);
   }
   view.stream.append(fresh);
@@ -131,19 +157,20 @@ function stepAt(view, position) {
 }
 
 function startOf(view, step) {
-  return step > 0 ? view.ends[step - 1] : view.lane.first ? 1 : 0;
+  return step > 0 ? view.ends[step - 1] : headOf(view.lane);
 }
 
-const LINE = 27; // pixels; the style sheet has the same line height
+const LINE = 27; // pixels at the usual type size; the style sheet has the same line height
 
 /** Scroll by whole lines, so that no line is ever cut. */
 function keepInSight(stream, capsule) {
-  const first = Math.floor((capsule.offsetTop - stream.offsetTop) / LINE);
-  const last = Math.floor((capsule.offsetTop - stream.offsetTop + capsule.offsetHeight - 8) / LINE);
-  const lines = Math.max(1, Math.floor(stream.clientHeight / LINE));
-  const top = Math.round(stream.scrollTop / LINE);
-  if (first < top) stream.scrollTop = first * LINE;
-  else if (last >= top + lines) stream.scrollTop = Math.min(first, last - lines + 1) * LINE;
+  const line = LINE * typeScale();
+  const first = Math.floor((capsule.offsetTop - stream.offsetTop) / line);
+  const last = Math.floor((capsule.offsetTop - stream.offsetTop + capsule.offsetHeight - 8) / line);
+  const lines = Math.max(1, Math.floor(stream.clientHeight / line));
+  const top = Math.round(stream.scrollTop / line);
+  if (first < top) stream.scrollTop = first * line;
+  else if (last >= top + lines) stream.scrollTop = Math.min(first, last - lines + 1) * line;
 }
 
 /** The current step gets a ring; the same place of the text is hinted at in the other lanes. */

@@ -4,7 +4,7 @@ function build() {
   const heading = el('div', 'dx-heading');
   parts.title = el('h2', '', 'Side by side');
   parts.hint = el('span', 'dx-hint');
-  parts.status = set(el('div', 'dx-status'), { role: 'status' });
+  parts.status = el('div', 'dx-status'); // read on demand; reach.js says what changes
   parts.actions = el('div', 'dx-actions');
   buildActions(parts.actions);
   heading.append(parts.title, parts.hint, parts.actions);
@@ -30,7 +30,7 @@ addAction({
 
 /** The sentence stays in sight with the deck, however many lanes there are; on a phone it would take too much room. */
 function placeSentence() {
-  const wide = matchMedia('(min-width: 721px)');
+  const wide = matchMedia('(min-width: 45.0625em)');
   const place = () => (wide.matches ? parts.deck.prepend(parts.say) : parts.panels.before(parts.say));
   wide.addEventListener('change', place);
   place();
@@ -62,8 +62,9 @@ function buildOverviews() {
     ['timeline', 'Where the time goes', "each lane's own clock; a pass over a wide tree takes longer, so fewer passes need not be faster; click a span for its step", []],
     ['race', 'The race', 'tokens of output; a steeper line is ahead', [['passes', 'over target passes'], ['ms', 'over milliseconds']]],
     ['acceptance', 'Acceptance', 'counts: the same on every machine; hover a point for its definition', [['depth', 'by depth'], ['steps', 'step by step']]],
-    ['roofline', 'Cost model: other hardware', 'a model, not a measurement: filled marks were measured, open ones and lines are predictions', [['recorded model', 'the recorded model'], ['8B model', 'an 8B model']]],
+    ['roofline', 'Cost model: other hardware', 'a model, not a measurement: filled marks were measured, open ones and lines are predictions', []],
     ['lanes', 'How the lanes differ', 'what each method needs, what was counted, and what was timed here; hover a number for its definition', []],
+    ['curves', 'What training bought', "each lane's drafter along its training, on text that it was not trained on", [['tokens', 'tokens per pass'], ['accuracy', 'accuracy']]],
   ];
   for (const [name, title, hint, axes] of cards) {
     const column = el('div');
@@ -71,6 +72,8 @@ function buildOverviews() {
     heading.append(el('h2', '', title), el('span', 'dx-hint', hint));
     const card = el('div', 'dx-card');
     const figure = makeOverview(name);
+    figure.column = column;
+    column.hidden = name === 'curves'; // until a lane has one
     if (axes.length) card.append(buildAxes(figure, axes));
     card.append(figure.box);
     column.append(heading, card);
@@ -99,17 +102,22 @@ function toggleWhole(pressed) {
 }
 
 /** What the server makes of the run, as a file; the text of the button says when it takes a while. */
-async function download(pressed, what) {
+async function download(pressed, what, more = {}) {
   const { textContent: label } = pressed;
   pressed.disabled = true;
   const waiting = setTimeout(() => write(pressed, 'making the file \u2026'), 400);
-  const answer = await ask(what, { run: state.run });
+  const answer = await ask(what, { run: state.run, ...more });
   clearTimeout(waiting);
   write(pressed, label);
   pressed.disabled = false;
   if (!answer.ok) return showStatus(state.state, answer.error, null);
-  const type = answer.name.endsWith('.html') ? 'text/html' : 'application/json';
-  const link = set(el('a'), { href: URL.createObjectURL(new Blob([answer.text], { type })), download: answer.name });
+  keepFile(new Blob([answer.text], { type: FILE_TYPES[answer.name.split('.').pop()] }), answer.name);
+}
+
+const FILE_TYPES = { html: 'text/html', json: 'application/json', csv: 'text/csv' };
+
+function keepFile(blob, name) {
+  const link = set(el('a'), { href: URL.createObjectURL(blob), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
@@ -192,6 +200,7 @@ function showStatus(name, message, progress) {
     items.push(set(el('progress', 'dx-progress'), { 'aria-label': 'Progress', max: 1, value: typeof progress === 'number' ? progress : null }));
   }
   parts.status.replaceChildren(...items);
+  tell('status', name, message);
 }
 
 function isExample(value) {

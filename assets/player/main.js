@@ -103,6 +103,7 @@ function showCurrent() {
   markLanes();
   narrate(view, count);
   updateDeck();
+  recallPin();
   showLinks();
   moveCursors();
   announce();
@@ -131,6 +132,9 @@ function advanceSoon(waited = 0) {
 function narrate(view, count) {
   write(parts.stepTitle, view ? view.lane.title + (count ? ', step ' + (state.step + 1) + ' of ' + count : '') : '');
   const say = count ? view.lane.steps[state.step].say || [] : [];
+  const told = JSON.stringify([state.run, state.lane, state.step, say]);
+  if (count && parts.told === told) return; // the same step again: it must not be spoken twice
+  parts.told = told;
   parts.say.replaceChildren(...say.map(([kind, text]) => {
     if (kind === 'strong') return el('strong', '', text);
     if (kind === 'token') return el('em', 'tok', text);
@@ -253,6 +257,7 @@ function themeChanged() {
 }
 
 function resized() {
+  tell('resize');
   scheduleDraw();
   drawOverviews();
   scrollLanes();

@@ -43,10 +43,14 @@ async function drawOverview(figure) {
     figure.drawn = null;
     showNote(figure, answer.ok ? '' : answer.error);
   }
-  const token = key + '|' + figure.scroller.clientWidth;
+  figure.kind = figure.view ? figure.view.kind : null;
+  if (figure.view) figure.column.hidden = Boolean(figure.view.absent); // nothing of the sort in this run
+  if (figure.column.hidden) return;
+  const token = [key, asTable(figure), zoomOf(figure), figure.scroller.clientWidth].join('|');
   if (!figure.view || figure.drawn === token) return;
-  const flat = FLAT[figure.view.kind];
+  const flat = flatWay(figure);
   figure.sheet.box.hidden = !!flat;
+  figure.table.hidden = !flat;
   figure.scroller.classList.toggle('tabular', !!flat);
   if (flat) flat(figure, figure.view, figure.view);
   else await drawPlot(figure, figure.sheet, figure.view, figure.view, state.run + '|' + figure.axis);
@@ -54,6 +58,7 @@ async function drawOverview(figure) {
   showMore(figure);
   figure.cursor = figure.view.cursor || {};
   placeCursor(figure);
+  tell('figure', figure);
 }
 
 function moveCursors() {

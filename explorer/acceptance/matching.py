@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from explorer.acceptance.verdict import Verdict
-from explorer.sampling import Chooser
+from explorer.sampling import Choice, Chooser
 from explorer.trace import Decision
 from explorer.tree import CandidateTree
 
@@ -24,7 +24,8 @@ def accept_matching(tree: CandidateTree, logits: Tensor, chooser: Chooser, histo
     """
     children = tree.children()
     tokens = tree.token_ids
-    best = logits[: len(tree)].argmax(dim=-1).tolist() if chooser.plain else None
+    known = chooser.best_rows(logits[: len(tree)]) if chooser.plain and logits.device.type == "cuda" else None
+    best = _best(tree, logits, chooser, known)
     rule = "greedy match" if chooser.greedy else "sample match"
     decisions: dict[int, Decision] = {}
     path: list[int] = []
@@ -35,10 +36,18 @@ def accept_matching(tree: CandidateTree, logits: Tensor, chooser: Chooser, histo
         decisions |= {child: Decision(rule=rule, wanted=wanted) for child in children[node]}
         step = next((child for child in children[node] if tokens[child] == wanted), None)
         if step is None:
-            return Verdict(tuple(path), choice or chooser.choose(logits[node], seen), decisions)
+            made = choice or (known[node] if known else chooser.choose(logits[node], seen))
+            return Verdict(tuple(path), made, decisions)
         path.append(step)
         node = step
         seen.append(tokens[step])
+
+
+def _best(tree: CandidateTree, logits: Tensor, chooser: Chooser, known: Sequence[Choice] | None) -> list[int] | None:
+    """Per node the token of the highest logit, in one transfer; None where rows have to be processed one by one."""
+    if known is not None:
+        return [choice.token_id for choice in known]
+    return logits[: len(tree)].argmax(dim=-1).tolist() if chooser.plain else None
 
 
 def accept_block(

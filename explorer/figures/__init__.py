@@ -5,6 +5,10 @@ from __future__ import annotations
 from explorer.figures.acceptance import ACCEPTANCE
 from explorer.figures.base import Overview, View
 from explorer.figures.cache import CACHE
+from explorer.figures.code import CODE
+from explorer.figures.curves import CURVES
+from explorer.figures.details import DETAILS
+from explorer.figures.drafts import DRAFTS
 from explorer.figures.frontier import FRONTIER
 from explorer.figures.heads import HEADS
 from explorer.figures.jacobi import JACOBI
@@ -34,8 +38,12 @@ FIGURES: tuple[View, ...] = (
     MASK,
     CACHE,
     PAYLOAD,
+    DETAILS,
+    CODE,
+    DRAFTS,
 )
 """In the order in which the page shows them; a lane's first has the wide panel, and where a method drafts a chain
-its own picture says more than a tree. A new view is a file and a place in this list."""
+its own picture says more than a tree. A new view is a file and a place in this list. The last ones are asides, which
+have parts of the player of their own."""
 
-OVERVIEWS: tuple[Overview, ...] = (TIMELINE, RACE, ACCEPTANCE, LANES, ROOFLINE)
+OVERVIEWS: tuple[Overview, ...] = (TIMELINE, RACE, ACCEPTANCE, LANES, ROOFLINE, CURVES)

@@ -54,6 +54,11 @@ def no_columns(header: LaneHeader, steps: Sequence[Step]) -> list[str]:
     return []
 
 
+def nothing_more(header: LaneHeader, lane: Sequence[Step]) -> Json:
+    """For views whose steps share no more than their layout or columns."""
+    return {}
+
+
 def no_roles(step: Step) -> Iterable[str]:
     """For views whose legend is always the same."""
     return ()
@@ -67,7 +72,7 @@ class View:
     title: str
     label: str
     """What the picture shows, in a sentence."""
-    kind: Literal["plotly", "table", "text"]
+    kind: Literal["plotly", "table", "text", "details", "code", "drafts"]
     applies: Callable[[Step], bool]
     build: Callable[[LaneHeader, Step, Theme], Json]
     layout: Callable[[Theme], Json] = no_layout
@@ -79,6 +84,10 @@ class View:
     """Roles to explain only in lanes that have them: those of one step."""
     story: Callable[[LaneHeader, Sequence[Step], Theme], Json] | None = None
     """In place of `build` where a picture needs the steps before it: the lane's steps up to the one to draw."""
+    place: Literal["tab", "aside"] = "tab"
+    """Among the lane's views, or beside them: an aside is always in sight, and the player has a part for its kind."""
+    common: Callable[[LaneHeader, Sequence[Step]], Json] = nothing_more
+    """Of an aside: what all steps of the lane so far share."""
 
     def picture(self, header: LaneHeader, steps: Sequence[Step], theme: Theme) -> Json:
         """Of the last of these steps; the others come before it in its lane."""

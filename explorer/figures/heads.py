@@ -70,7 +70,8 @@ def _pair(step: Step, depth: int, top: TopToken, taken: dict[int, int]) -> list[
         role, node = role_of(step, nodes[0]), nodes[0].id
     if role not in ("accepted", "cut") and taken.get(depth) == top.token_id:  # named by the head, missed by the tree
         role, node = "bonus", NEXT
-    return [token_cell(top.text, role, node=node), prob_cell(top.prob, "draft", node=node)]
+    lit = [each.id for each in nodes[1:]] or None  # the same token below other parents
+    return [token_cell(top.text, role, node=node, lit=lit), prob_cell(top.prob, "draft", node=node, lit=lit)]
 
 
 def _columns(header: LaneHeader, steps: Sequence[Step]) -> list[str]:

@@ -7,7 +7,7 @@ only, so the picture reads the steps before it, back to the pass that began the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from explorer.events import LaneHeader
 from explorer.figures.base import NEXT, Json, View, payload_as, step_name
@@ -52,20 +52,41 @@ def block_of(steps: Sequence[Step]) -> list[JacobiPayload]:
 
 
 def cells_of(passes: Sequence[JacobiPayload]) -> list[Cell]:
-    """The guesses that the first of the passes was given, then what each pass made of them."""
+    """The guesses that the first of the passes was given, then what each pass made of them.
+
+    The block of the last pass are the step's nodes: the row above it shows them, and so does the pass where it
+    left them as they were.
+    """
     if not passes:
         return []
     first = passes[0]
     chance = len(first.block) - first.random
+    only = len(passes) == 1
     cells = [
-        Cell(0, first.position + place, token.text, "root" if not place else "chance" if place >= chance else "open")
+        Cell(
+            0, first.position + place, token.text,
+            "root" if not place else "chance" if place >= chance else "open", place if only else None,
+        )
         for place, token in enumerate(first.block)
-    ]
+    ]  # fmt: skip
     for row, payload in enumerate(passes, start=1):
-        cells.append(Cell(row, payload.position, payload.block[0].text, "root"))
         last = row == len(passes)
+        cells.append(Cell(row, payload.position, payload.block[0].text, "root", 0 if last else None))
         cells += [_cell(payload, row, place, token, last) for place, token in enumerate(payload.outputs, start=1)]
-    return cells
+    return cells if only else _verified(cells, passes[-1], len(passes) - 1)
+
+
+def _verified(cells: list[Cell], payload: JacobiPayload, row: int) -> list[Cell]:
+    """The cells with the last pass's nodes in the row of the pass before it, and the guesses that were filled in."""
+    nodes = {payload.position + place: place for place in range(len(payload.block))}
+    linked = [replace(cell, node=nodes.get(cell.place)) if cell.row == row else cell for cell in cells]
+    drawn = {cell.place for cell in linked if cell.row == row}
+    filled = [
+        Cell(row, place, payload.block[node].text, "chance", node)
+        for place, node in nodes.items()
+        if place not in drawn and node
+    ]
+    return linked + filled
 
 
 def _cell(payload: JacobiPayload, row: int, place: int, token: WindowToken, last: bool) -> Cell:

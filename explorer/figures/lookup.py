@@ -26,7 +26,7 @@ def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
         return {"caption": "", "lines": [], "alt": ""}
     lines = [_now(step, payload)]
     if payload.copied is not None:
-        lines.insert(0, _found(payload))
+        lines.insert(0, _found(step, payload))
     return {"caption": caption(step, payload), "lines": lines, "alt": f"Prompt lookup of {step_name(step)}. "
             f"{caption(step, payload)}"}  # fmt: skip
 
@@ -42,15 +42,19 @@ def _context(text: str) -> list[Piece]:
     return [{"t": visible(text).replace("␣", " "), "k": "soft"}] if text else []
 
 
-def _found(payload: PromptLookupPayload) -> Json:
-    """The earlier place: what matched, and what was copied."""
+def _found(step: Step, payload: PromptLookupPayload) -> Json:
+    """The earlier place: what matched, and what was copied from there, linked to the copies."""
+    drafted = range(1, len(step.nodes))
     start, end = payload.matched or (0, 0)
     return {
         "name": f"before, {_places(start, end)}",
         "pieces": [
             *_context(payload.before),
             piece(payload.matched_text, "matched"),
-            *(piece(token.text, "copy") for token in payload.tokens),
+            *(
+                piece(token.text, "copy", place if place in drafted else None)
+                for place, token in enumerate(payload.tokens, start=1)
+            ),
             *_context(payload.after),
         ],
     }
@@ -64,7 +68,7 @@ def _places(start: int, end: int) -> str:
 def _now(step: Step, payload: PromptLookupPayload) -> Json:
     """The end of the output, the copied tokens behind it with what became of them, and the target's own."""
     newest = payload.matched_text or step.nodes[0].text
-    pieces = [*_context(payload.lead), piece(newest, "matched" if payload.matched else "")]
+    pieces = [*_context(payload.lead), piece(newest, "matched" if payload.matched else "", 0)]
     own = piece(step.next_token.text, "bonus" if next_committed(step) else "cut", NEXT)
     chain = [_copied(step, place, token.text) for place, token in enumerate(payload.tokens, start=1)]
     kept = len([node for node in step.accepted if node <= len(chain)])

@@ -70,7 +70,8 @@ def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
         "annotations": [_foot(step, theme)],
     }
     width = LABELS + pitch * (rows + 3)
-    return {"data": [_points(step, pitch, theme)], "layout": layout, "alt": describe(step), "min_width": width}
+    data = [_points(step, pitch, theme)]
+    return {"data": data, "layout": layout, "alt": describe(step), "min_width": width, "cross": True}
 
 
 def _points(step: Step, pitch: int, theme: Theme) -> Json:

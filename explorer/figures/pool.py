@@ -47,13 +47,15 @@ def caption(payload: LookaheadPayload) -> str:
 
 
 def _guess_row(payload: LookaheadPayload, guess: Guess) -> list[Cell]:
-    """A verified n-gram, linked to the deepest of its nodes that was accepted, or to its first."""
+    """A verified n-gram, linked to the deepest of its nodes that was accepted, or to its first; all light it up."""
     nodes = guess.nodes[: guess.hits] or guess.nodes[:1]
     role = "hit" if guess.hits else "rejected"
     length = max(len(guess.rest), 1)
     return [
         cell("verified", role),
-        token_cell(payload.key_text + guess.text, role, WIDEST, node=nodes[-1] if nodes else None),
+        token_cell(
+            payload.key_text + guess.text, role, WIDEST, node=nodes[-1] if nodes else None, lit=list(guess.nodes)
+        ),
         cell(f"{guess.hits} of {len(guess.rest)}", role, bar=round(guess.hits / length, 3)),
     ]
 

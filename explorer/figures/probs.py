@@ -44,9 +44,9 @@ def _node_row(step: Step, node: Node) -> list[Cell]:
     return [
         cell(f"+{node.depth}", "soft", node=node.id),
         token_cell(node.text, role, node=node.id),
-        prob_cell(node.draft_prob, "draft"),
-        prob_cell(node.target_prob, "verify"),
-        cell(reason(step, node)),
+        prob_cell(node.draft_prob, "draft", node=node.id),
+        prob_cell(node.target_prob, "verify", node=node.id),
+        cell(reason(step, node), node=node.id),
     ]
 
 
@@ -56,9 +56,9 @@ def _own_row(step: Step, place: int) -> list[Cell]:
     return [
         cell(f"+{place}", "soft", node=NEXT),
         token_cell(own.text, "bonus" if next_committed(step) else "cut", node=NEXT),
-        prob_cell(None),
-        prob_cell(own.probability, "verify"),
-        cell(f"the target's own token: {how[own.origin]}{unsaid(step)}"),
+        prob_cell(None, node=NEXT),
+        prob_cell(own.probability, "verify", node=NEXT),
+        cell(f"the target's own token: {how[own.origin]}{unsaid(step)}", node=NEXT),
     ]
 
 

@@ -7,6 +7,7 @@ from explorer.figures.labels import drawn_token, plural
 from explorer.figures.theme import Theme, axis, base_layout, legend_above
 from explorer.figures.timeline import cursor_of
 from explorer.runs import LaneRecord, Run
+from explorer.trace import GIVEN
 
 TITLES = {"passes": "target passes after the prefill", "ms": "lane clock, ms"}
 UNITS = {"passes": "passes", "ms": "ms"}
@@ -20,7 +21,7 @@ def points_of(record: LaneRecord, horizontal: str) -> tuple[list[float], list[in
         return [], []
     start = max((span.start_ms + span.duration_ms for span in record.prefill), default=0.0)
     xs = [0.0 if horizontal == "passes" else round(start, 3)]
-    ys = [1]
+    ys = [1 + sum(token.source in GIVEN for token in record.tokens)]
     steps = list(record.steps)
     for place, (step, (_, end)) in enumerate(zip(steps, cursor_of(record), strict=False), start=1):
         xs.append(place if horizontal == "passes" else end)

@@ -1,141 +1,134 @@
 """The cost model's picture: what speed-up the recorded trees and acceptances would give on other hardware.
 
-A model and not a measurement, and drawn so: lines are predictions, and the measured speed-up of the machine that made
-the recording stands beside what the model says of it.
+A model and not a measurement, and drawn so: open marks are predictions, filled ones were measured. The page works out
+the same for hardware and sizes that a viewer types; what it needs for that is in `cost`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import log10
+from dataclasses import asdict, dataclass
 
 from explorer.figures.base import Json, Overview
+from explorer.figures.cost_tables import check_of, formula_of
 from explorer.figures.labels import drawn_token, plotly_text
 from explorer.figures.theme import LaneStyle, Theme, axis, base_layout, legend_above
+from explorer.fitting import fitted
 from explorer.metrics import speedup as measured_speedup
-from explorer.roofline import (
-    LARGE,
-    PRESETS,
-    Hardware,
-    ModelSize,
-    fitted,
-    known_size,
-    scaled,
-    size_of,
-    speedup,
-    workload,
-)
+from explorer.roofline import PRESETS, SIZES, Hardware, ModelSize, Workload, priced, size_of, speedup, workload
 from explorer.runs import LaneRecord, Run
 from explorer.trace import Trace
 
 BASELINE = "autoregressive"
-FORMULA = (
-    "A model, not a measurement. Time of a pass = max(bytes ÷ bandwidth, operations ÷ arithmetic rate).",
-    "Bytes = weights + cache; operations = rows × (2 × parameters + 4 × layers × width × cached positions).",
-    "A step = its target pass + its draft passes; trees and acceptances are the recording's.",
-)
-PEAKS = "Published peaks, 16-bit weights"
-GRID = tuple(round(1.5 * 1.14**place, 3) for place in range(46))
-"""Balances at which a curve is drawn: without overhead only the balance matters for a speed-up."""
+YOURS = "your numbers"
+NOTHING = "Cost model: no lane has ended yet."
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A lane's predictions, one a preset in order of balance, and what was measured here."""
+    """A lane that has ended, and how it is drawn."""
 
     record: LaneRecord
+    trace: Trace
     style: LaneStyle
-    predicted: list[float]
-    """On the presets, in order of balance."""
-    along: list[float]
-    """At the balances of GRID."""
-    here: float | None = None
-    """What the model says of the recording machine."""
-    measured: float | None = None
+    work: Workload
+    measured: float | None
+
+    @property
+    def name(self) -> str:
+        """The lane's title, safe for a picture."""
+        return drawn_token(self.record.header.title, 22).replace("␣", " ")
+
+    @property
+    def drafts(self) -> bool:
+        """Plain decoding is what the others are compared with."""
+        return self.trace.method != BASELINE
 
 
-def presets() -> list[Hardware]:
-    """By balance: operations a byte."""
-    return sorted(PRESETS, key=lambda each: each.balance)
-
-
-def curves_of(run: Run, theme: Theme, own: bool) -> tuple[list[Curve], Hardware | None]:
-    """Lanes that have ended and draft, and the rates fitted to the recording (for its own model only)."""
+def curves_of(run: Run, theme: Theme) -> list[Curve]:
+    """All lanes that have ended with a step."""
     ended = [(place, r, r.trace) for place, r in enumerate(run.lanes.values()) if r.trace is not None and r.trace.steps]
-    machine = fitted([trace for _, _, trace in ended]) if own else None
     plain = next((trace for _, _, trace in ended if trace.method == BASELINE), None)
-    curves = []
-    for place, record, trace in ended:
-        if trace.method == BASELINE:
-            continue
-        work, size = workload(trace), _size(trace, own)
-        predicted = [speedup(work, each, size) or 0.0 for each in presets()]
-        along = [speedup(work, Hardware("", 1e3, balance), size) or 0.0 for balance in GRID]
-        measured = measured_speedup(plain, trace) if plain is not None and machine is not None else None
-        here = speedup(work, machine, size_of(trace)) if machine is not None else None
-        style = theme.lanes[place % len(theme.lanes)]
-        curves.append(Curve(record, style, predicted, along, here, measured))
-    return curves, machine
+    styles = theme.lanes
+    return [
+        Curve(
+            record, trace, styles[place % len(styles)], workload(trace), measured_speedup(plain, trace) if plain else None
+        )
+        for place, record, trace in ended
+    ]
 
 
-def _size(trace: Trace, own: bool) -> ModelSize:
-    """16-bit weights everywhere: the presets' rates are for these."""
-    if not own:
-        return scaled(trace, LARGE)
-    size = size_of(trace)
-    half = 2 / size.bytes_per_parameter
-    return replace(size, bytes_per_parameter=2, kv_bytes_per_position=size.kv_bytes_per_position * half)
-
-
-def captions(run: Run, own: bool) -> tuple[str, ...]:
-    """The formula, and what the model leaves out of this recording."""
-    ended = [record.trace for record in run.lanes.values() if record.trace is not None]
-    if not own:
-        return *FORMULA, f"{PEAKS}; sizes of {LARGE.name}, the drafter grown in proportion."
-    left_out = any(known_size(trace) is None for trace in ended)
-    wide = any(size_of(trace).bytes_per_parameter > 2 for trace in ended)
-    moved = "; the recording's machine had 32-bit ones and stands twice as far right" if wide else ""
-    missing = ("Cache and output head of this model are not recorded and left out.",) if left_out else ()
-    return *FORMULA, f"{PEAKS}{moved}.", *missing
+def places_of(curves: list[Curve]) -> list[Hardware]:
+    """The recording machine, where its passes tell, then the presets by balance: operations a byte."""
+    machine = fitted([curve.trace for curve in curves])
+    presets = sorted(PRESETS, key=lambda each: each.arithmetic_tflop_s / each.bandwidth_gb_s)
+    return [*([machine] if machine else []), *presets]
 
 
 def build(run: Run, theme: Theme, horizontal: str) -> Json:
-    """Lines over balance; two marks a lane for the recording machine: predicted (open) and measured (filled)."""
-    own = horizontal == "recorded model"
-    curves, machine = curves_of(run, theme, own)
-    data = [trace for curve in curves for trace in _lines(curve)]
-    data += [trace for curve in curves for trace in _here(curve, machine, theme)]
-    places = presets()
+    """A line a lane over the hardware, for the model as it ran; all that the page needs to work out others."""
+    curves = curves_of(run, theme)
+    places = places_of(curves)
+    own = size_of(curves[0].trace) if curves else SIZES[0]
+    drawn = [curve for curve in curves if curve.drafts]
+    here = len(places) > len(PRESETS)
+    data = [_line(curve, places, own) for curve in drawn]
+    data += [_mark(curve, places[0], theme) for curve in drawn if here and curve.measured]
     layout = base_layout(theme) | {
-        "height": 490,
+        "height": 400,
         "showlegend": True,
         "legend": legend_above(theme.ink),
-        "margin": {"l": 52, "r": 16, "t": 30, "b": 224},
-        "xaxis": axis(
-            theme,
-            "operations the hardware does per byte it moves",
-            type="log",
-            range=[log10(GRID[0]), log10(GRID[-1])],
-            tickvals=[round(each.balance, 2) for each in places],
-            ticktext=[f"{each.balance:.0f} · {plotly_text(each.name)}" for each in places],
-            tickangle=-35,
-        ),
+        "margin": {"l": 52, "r": 16, "t": 44, "b": 112},
+        "xaxis": axis(theme, type="category", tickangle=-28, range=[-0.4, len(places) - 0.6]),
         "yaxis": axis(theme, "speed-up over plain decoding", rangemode="tozero"),
-        "annotations": [_caption(text, -132 - 18 * line, theme) for line, text in enumerate(captions(run, own))],
         "shapes": [_even(theme)],
     }
     return {
         "data": data,
         "layout": layout,
         "cursor": {},
-        "alt": describe(curves, machine, captions(run, own)),
-        "min_width": 640,
+        "alt": describe(drawn, places, own, here) if curves else NOTHING,
+        "min_width": 600,
+        "cost": _cost(curves, places, own, here) if curves else None,
     }
 
 
-def _caption(text: str, shift: int, theme: Theme) -> Json:
-    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "top", "yshift": shift}
-    return place | {"text": text, "showarrow": False, "align": "left", "font": {"size": 11, "color": theme.soft}}
+def _line(curve: Curve, places: list[Hardware], own: ModelSize) -> Json:
+    values = [speedup(curve.work, each, own) or 0.0 for each in places]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": curve.name,
+        "meta": "said",
+        "x": [plotly_text(each.name) for each in places],
+        "y": [round(value, 4) for value in values],
+        "customdata": [[None, curve.record.header.lane] for _ in places],
+        "line": {"color": curve.style.colour, "dash": curve.style.dash, "width": 2},
+        "marker": {"symbol": f"{curve.style.symbol}-open", "size": 9, "color": curve.style.colour, "line": {"width": 2}},
+        "hovertemplate": f"<b>{curve.name}</b> on %{{x}}: %{{y:.2f}}× by the model<extra></extra>",
+        "cliponaxis": False,
+    }
+
+
+def _mark(curve: Curve, machine: Hardware, theme: Theme) -> Json:
+    """What was measured, where it was measured."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "showlegend": False,
+        "name": curve.name,
+        "meta": "measured",
+        "x": [plotly_text(machine.name)],
+        "y": [round(curve.measured or 0.0, 4)],
+        "customdata": [[None, curve.record.header.lane]],
+        "marker": {
+            "symbol": curve.style.symbol,
+            "size": 12,
+            "color": curve.style.colour,
+            "line": {"width": 1.5, "color": theme.card},
+        },
+        "hovertemplate": f"<b>{curve.name}</b>, the machine of this recording: %{{y:.2f}}× measured<extra></extra>",
+        "cliponaxis": False,
+    }
 
 
 def _even(theme: Theme) -> Json:
@@ -144,87 +137,58 @@ def _even(theme: Theme) -> Json:
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": line}
 
 
-def _name(curve: Curve) -> str:
-    return drawn_token(curve.record.header.title, 22).replace("␣", " ")
-
-
-def _lines(curve: Curve) -> list[Json]:
-    """The curve, marks on the presets, and an entry for the legend that shows both dash and mark."""
-    name, lane = _name(curve), curve.record.header.lane
-    line = {"color": curve.style.colour, "dash": curve.style.dash, "width": 2.2}
-    marker = {"symbol": curve.style.symbol, "size": 8, "color": curve.style.colour}
-    common = {"type": "scatter", "name": name, "line": line, "marker": marker}
-    about = [
-        f"<b>{name}</b> on {plotly_text(each.name)}: {value:.2f}× by the model<br>"
-        f"{each.bandwidth_gb_s:,.0f} GB/s, {each.arithmetic_tflop_s:g} TFLOP/s<br>{plotly_text(each.source)}"
-        for each, value in zip(presets(), curve.predicted, strict=True)
-    ]
-    marks = {
-        "mode": "markers",
-        "showlegend": False,
-        "x": [round(each.balance, 2) for each in presets()],
-        "y": [round(value, 3) for value in curve.predicted],
-        "customdata": [[None, lane] for _ in curve.predicted],
-        "hovertext": about,
-        "hoverinfo": "text",
+def _cost(curves: list[Curve], places: list[Hardware], own: ModelSize, here: bool) -> Json:
+    """What the page needs to evaluate the formula for numbers that a viewer types."""
+    return {
+        **formula_of(),
+        "hardware": [asdict(each) for each in places],
+        "sizes": [asdict(each) for each in _sizes(own)],
+        "here": here,
+        "yours": YOURS,
+        "lanes": [
+            {"lane": curve.record.header.lane, "title": curve.record.header.title, "drafts": curve.drafts}
+            | {"measured": curve.measured and round(curve.measured, 4)}
+            | asdict(curve.work)
+            for curve in curves
+        ],
+        "check": check_of([curve.trace for curve in curves], BASELINE, places[0]) if here else None,
     }
-    drawn = {"mode": "lines", "showlegend": False, "hoverinfo": "skip"}
-    return [
-        common | drawn | {"x": list(GRID), "y": [round(value, 3) for value in curve.along]},
-        common | marks,
-        common | {"mode": "lines+markers", "x": [None], "y": [None], "hoverinfo": "skip"},
-    ]
 
 
-def place_of(curve: Curve, machine: Hardware) -> float:
-    """Where the recording machine stands among 16-bit weights: wider weights move it right, as they do its ridge."""
-    trace = curve.record.trace
-    return machine.balance * (size_of(trace).bytes_per_parameter / 2 if trace is not None else 1.0)
+def _sizes(own: ModelSize) -> list[ModelSize]:
+    """The recorded model as it ran and with 16-bit weights, then others."""
+    half = ModelSize(
+        own.name.replace("as it ran", "16-bit"), own.parameters, 2, own.layers, own.attention, own.cache * 2 / own.width
+    )
+    return [own, *([half] if own.width > 2 else []), *SIZES]
 
 
-def _here(curve: Curve, machine: Hardware | None, theme: Theme) -> list[Json]:
-    """The recording machine: an open mark for the model's word, a filled one for what was measured."""
-    if machine is None or curve.here is None or curve.measured is None:
-        return []
-    name, symbol = _name(curve), curve.style.symbol
-    common = {
-        "type": "scatter",
-        "mode": "markers",
-        "showlegend": False,
-        "x": [round(place_of(curve, machine), 2)],
-        "customdata": [[None, curve.record.header.lane]],
-        "hoverinfo": "text",
-        "cliponaxis": False,
-    }
-    rates = f"{machine.bandwidth_gb_s:.1f} GB/s and {machine.arithmetic_tflop_s:.3g} TFLOP/s reached in target passes"
-    said = f"<b>{name}</b>, the machine of this recording: {curve.here:.2f}× by the model<br>{rates}"
-    seen = f"<b>{name}</b>, the machine of this recording: {curve.measured:.2f}× measured"
-    open_mark = {"symbol": f"{symbol}-open", "size": 13, "color": curve.style.colour, "line": {"width": 2}}
-    full_mark = {"symbol": symbol, "size": 12, "color": curve.style.colour, "line": {"width": 1.5, "color": theme.card}}
-    return [
-        common | {"y": [round(curve.here, 3)], "marker": open_mark, "hovertext": [said]},
-        common | {"y": [round(curve.measured, 3)], "marker": full_mark, "hovertext": [seen]},
-    ]
-
-
-def describe(curves: list[Curve], machine: Hardware | None, said: tuple[str, ...]) -> str:
+def describe(drawn: list[Curve], places: list[Hardware], own: ModelSize, here: bool) -> str:
     """The picture in words."""
-    if not curves:
-        return "Cost model: no lane that drafts has ended yet."
     parts = []
-    for curve in curves:
-        at = [f"{value:.2f} on {each.name}" for each, value in zip(presets(), curve.predicted, strict=True)]
-        words = f"{curve.record.header.title} {', '.join(at)}"
-        if machine is not None and curve.here is not None and curve.measured is not None:
-            words += f", on the machine of this recording {curve.here:.2f} by the model, {curve.measured:.2f} measured"
-        parts.append(words)
-    return f"{' '.join(said)} Speed-up by the model: {'; '.join(parts)}."
+    for curve in drawn:
+        at = [f"{speedup(curve.work, each, own) or 0.0:.2f} on {each.name}" for each in places]
+        seen = f" ({curve.measured:.2f} measured)" if here and curve.measured else ""
+        parts.append(f"{curve.record.header.title} {at[0]}{seen}, {', '.join(at[1:])}")
+    if not parts:
+        return "Cost model: no lane that drafts has ended yet."
+    even = [f"{even_rows(drawn[0].work, each, own):,.0f} on {each.name}" for each in places]
+    return (
+        f"A model, not a measurement, of {own.name}. Speed-up by the model: {'; '.join(parts)}. "
+        f"Rows whose arithmetic takes as long as moving the bytes: {', '.join(even)}."
+    )
+
+
+def even_rows(work: Workload, hardware: Hardware, size: ModelSize) -> float:
+    """The break-even in the middle of the lane."""
+    middle = Workload((1,), (work.cached[len(work.cached) // 2],), 1)
+    return float(priced(middle, hardware, size)["even_rows"][0])
 
 
 ROOFLINE = Overview(
     name="roofline",
     title="Cost model: other hardware",
     label="A model, not a measurement: the speed-up that the same trees and acceptances would give on other hardware.",
-    axes=("recorded model", "8B model"),
+    axes=("all",),
     build=build,
 )

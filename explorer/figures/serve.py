@@ -59,6 +59,8 @@ def _answer(view: View, record: LaneRecord, steps: list[Step], theme: Theme) -> 
         return answer | {"columns": view.columns(record.header, steps)}
     if view.kind == "text":
         return answer
+    if view.place == "aside":
+        return answer | view.common(record.header, lane)
     widest = max((step.get("min_width", 0) for step in built if step), default=0)
     return answer | {"layout": view.layout(theme), "config": dict(CONFIG), "min_width": widest}
 

@@ -12,7 +12,7 @@ TOKEN_LIMIT = 16
 
 
 def cell(text: str, role: str = "", **more: Any) -> Cell:
-    """A plain cell; keys without a value are left out. More: n, bar, node, title, m."""
+    """A plain cell; keys without a value are left out. More: n, bar, node, title, m, lit (other nodes)."""
     made: Cell = {"t": text}
     if role:
         made["k"] = role

@@ -29,6 +29,9 @@ STEEP = (0.0, 0.08, 0.16, 0.26, 0.38, 0.5, 0.62, 0.74, 0.84, 0.92, 1.0)
 CROWD = 22
 """Rows above which a drawing is crowded."""
 
+LARGE, BRIEF = 24, 14
+"""Trees of more drafts than LARGE have a short version; BRIEF drafts in it, and more where more were judged."""
+
 Point = tuple[int, int]
 
 
@@ -100,22 +103,40 @@ def char_cells(text: str) -> int:
     return len(text) + wide - none
 
 
-def plan(step: Step) -> tuple[list[Box], Sizes]:
-    """Every node of the step, and the target's own token after the accepted path, with their places."""
+def brief_nodes(step: Step) -> frozenset[int] | None:
+    """What the short version of a large tree keeps: what was judged, and the best drafts. None for smaller trees."""
+    drafts = step.nodes[1:]
+    if len(drafts) <= LARGE:
+        return None
+    kept = {0, *(node.id for node in drafts if node.status != "unreached")}
+    unjudged = [node for node in drafts if node.id not in kept]
+    for node in sorted(unjudged, key=lambda node: (-(node.score or 0.0), node.id)):
+        path = {node.id}
+        while (parent := step.nodes[min(path)].parent or 0) not in kept:
+            path.add(parent)
+        if len(kept) - 1 + len(path) <= BRIEF:
+            kept |= path
+    return frozenset(kept) if len(kept) < len(step.nodes) else None
+
+
+def plan(step: Step, kept: frozenset[int] | None = None) -> tuple[list[Box], Sizes]:
+    """Every node of the step (or the kept), and the target's own token after the accepted path, with their places."""
     total = len(step.nodes)
+    chosen = range(total) if kept is None else sorted(kept)
     children: list[list[int]] = [[] for _ in range(total + 1)]
     children[path_end(step)].append(total)  # the target's own token stands above the drafts that it beat
-    for node in step.nodes[1:]:
-        children[node.parent or 0].append(node.id)
+    for place in chosen[1:]:
+        children[step.nodes[place].parent or 0].append(place)
     rows = tidy_rows(children)
     depths = [0]
     for node in step.nodes[1:]:
         depths.append(depths[node.parent or 0] + 1)
     depths.append(depths[path_end(step)] + 1)
-    leaves = sum(not below for below in children)
-    sizes = sizes_for(leaves, max(depths) + 1)
+    shown = [*chosen, total]
+    leaves = sum(not children[place] for place in shown)
+    sizes = sizes_for(leaves, max(depths[place] for place in shown) + 1)
     boxes = _labelled(step, sizes)
-    return _placed(boxes, rows, depths, sizes), sizes
+    return _placed(*([each[place] for place in shown] for each in (boxes, rows, depths)), sizes), sizes
 
 
 def _labelled(step: Step, sizes: Sizes) -> list[Box]:
@@ -197,13 +218,14 @@ def _paths(paths: Sequence[Sequence[Point]]) -> Json:
 def _lines(boxes: list[Box], sizes: Sizes, theme: Theme) -> list[Json]:
     """Edges below boxes, what matters above what does not: one trace per role."""
     edges, outlines = [], []
+    placed = {box.node: box for box in boxes}
     for role in ("unreached", "rejected", "cut", "root", "accepted", "bonus"):
         those = [box for box in boxes if box.role == role]
         if not those:
             continue
         style = theme.roles[role]
         line = {"color": style.line, "width": style.width, "dash": style.dash}
-        below_root = [_edge(boxes[box.parent], box) for box in those if box.parent is not None]
+        below_root = [_edge(placed[box.parent], box) for box in those if box.parent is not None]
         if below_root:
             edges.append(_paths(below_root) | {"line": line})
         closed = _paths([_outline(box, sizes.half) for box in those])
@@ -241,7 +263,7 @@ def _branch_marks(step: Step, boxes: list[Box], sizes: Sizes, theme: Theme) -> l
     """A square on the corner of what the context proposed: filled where it alone did, open where both did."""
     traces: list[Json] = []
     for role in ("copied", "both"):
-        those = [box for box, node in zip(boxes, step.nodes, strict=False) if branch_role(step, node) == role]
+        those = [box for box in boxes if box.node != NEXT and branch_role(step, step.nodes[int(box.node)]) == role]
         style = theme.roles[role]
         if those:
             traces.append(
@@ -263,7 +285,9 @@ def _hover_points(step: Step, boxes: list[Box], sizes: Sizes) -> Json:
         "y": [box.middle for box in boxes],
         "marker": {"size": 2 * sizes.half, "opacity": 0},
         "customdata": [[box.node] for box in boxes],
-        "hovertext": [*(_about(step, node) for node in step.nodes), _about_next(step)],
+        "hovertext": [
+            _about_next(step) if box.node == NEXT else _about(step, step.nodes[int(box.node)]) for box in boxes
+        ],
         "hoverinfo": "text",
     }
 
@@ -296,14 +320,25 @@ def _about_next(step: Step) -> str:
 
 
 def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
-    """One step's tree."""
-    boxes, sizes = plan(step)
+    """One step's tree; a large one in short too."""
+    drawn = _drawing(step, theme, None) | {"alt": describe(step)}
+    kept = brief_nodes(step)
+    if kept is None:
+        return drawn
+    words = {"words": "fewer nodes", "all": f"all {len(step.nodes) - 1} nodes"}
+    alt = f"{describe(step)} Drawn: {len(kept) - 1} of them, what was judged and the best of the others."
+    return drawn | {"brief": _drawing(step, theme, kept) | words | {"alt": alt}}
+
+
+def _drawing(step: Step, theme: Theme, kept: frozenset[int] | None) -> Json:
+    """The tree, or the kept nodes of it."""
+    boxes, sizes = plan(step, kept)
     width = max(box.right for box in boxes) + MARGIN
     height = max(box.middle for box in boxes) + sizes.half + MARGIN
     layout = {"height": height, "xaxis": {"range": [0, width]}, "yaxis": {"range": [height, 0]}}
     data = [*_lines(boxes, sizes, theme), *_texts(boxes, sizes, theme)]
     data += [*_branch_marks(step, boxes, sizes, theme), _hover_points(step, boxes, sizes)]
-    return {"data": data, "layout": layout, "alt": describe(step), "min_width": width}
+    return {"data": data, "layout": layout, "min_width": width}
 
 
 def describe(step: Step) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from explorer.events import LaneHeader
-from explorer.figures.base import Json, View, payload_as, step_name
+from explorer.figures.base import NEXT, Json, View, payload_as, step_name
 from explorer.figures.labels import drawn_token, plotly_text, plural, quoted, visible
 from explorer.figures.theme import MONO, Theme, axis, base_layout
 from explorer.payloads import LookaheadPayload
@@ -81,7 +81,7 @@ def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
     taken = fates(payload, cells)
     rows, columns = max(cell.row for cell in cells) + 1, max(cell.position for cell in cells) + 1
     names = ["oldest", *(f"iteration {row + 1}" for row in range(1, rows - 1)), "this pass"]
-    data = [_heatmap(cells, taken, rows, columns, theme), *_links(cells, taken, theme), _root_frame(theme)]
+    data = [_heatmap(step, cells, taken, rows, columns, theme), *_links(cells, taken, theme), _root_frame(theme)]
     layout = {
         "height": 58 + ROW * rows,
         "xaxis": {
@@ -94,17 +94,34 @@ def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
     return {"data": data, "layout": layout, "alt": describe(step, payload, cells), "min_width": 84 + CELL * columns}
 
 
-def _heatmap(cells: list[Cell], taken: dict[int, str], rows: int, columns: int, theme: Theme) -> Json:
+def settled(step: Step) -> dict[int, tuple[int, int | str]]:
+    """What the step settled, by position after the root: token and node."""
+    path = [step.nodes[node] for node in (0, *step.accepted)]
+    found: dict[int, tuple[int, int | str]] = {node.depth: (node.token_id, node.id) for node in path}
+    return found | {path[-1].depth + 1: (step.next_token.token_id, NEXT)}
+
+
+def node_at(step: Step, cell: Cell) -> int | str | None:
+    """The node that a guess foresaw: the same token at the same position, settled or drafted."""
+    token, node = settled(step).get(cell.position, (None, None))
+    if token == cell.token_id:
+        return node
+    same = (node.id for node in step.nodes if (node.depth, node.token_id) == (cell.position, cell.token_id))
+    return next(same, None)
+
+
+def _heatmap(step: Step, cells: list[Cell], taken: dict[int, str], rows: int, columns: int, theme: Theme) -> Json:
     """The grid: colour by iteration, text by token."""
     shades: list[list[int | None]] = [[None] * columns for _ in range(rows)]
     texts = [[""] * columns for _ in range(rows)]
     hover = [[""] * columns for _ in range(rows)]
-    ids: list[list[list[int | None]]] = [[[None] for _ in range(columns)] for _ in range(rows)]
+    ids: list[list[list[int | str | None]]] = [[[None] for _ in range(columns)] for _ in range(rows)]
     lines = diagonals(cells)
     for cell in cells:
         shades[cell.row][cell.position] = min(cell.row, len(theme.ramp) - 1)
         texts[cell.row][cell.position] = drawn_token(cell.text, LIMIT)
         hover[cell.row][cell.position] = _about(cell, lines[cell.column], taken.get(cell.column))
+        ids[cell.row][cell.position] = [node_at(step, cell)]
     ids[0][0] = [0]
     last = len(theme.ramp) - 1
     scale = [[place / last, colour] for place, colour in enumerate(theme.ramp)]

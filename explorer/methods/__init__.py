@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from explorer.errors import ExplorerError, brief
+from explorer.events import CodeLine
 from explorer.methods.autoregressive import Autoregressive
 from explorer.methods.base import Method
 from explorer.methods.draft_model import DraftModelMethod
@@ -35,6 +36,11 @@ def find_method(name: str) -> type[Method]:
             return method
     names = ", ".join(method.name for method in METHODS)
     raise ExplorerError(f"There is no method {brief(name)}; there is {names}.")
+
+
+def code_of(name: str, params: dict[str, Any]) -> tuple[CodeLine, ...]:
+    """The pseudocode of a method with the parameters that a trace holds; none where it is not known here."""
+    return next((method.code(params) for method in METHODS if method.name == name), ())
 
 
 def catalogue() -> list[dict[str, Any]]:

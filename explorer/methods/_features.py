@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from pydantic.config import JsonDict
 from torch import Tensor
 
+from explorer.events import CodeLine
+from explorer.methods._code import said
 from explorer.methods._growth import ROOT, Growth, Picker, Pool, RandomPicker, grow_dynamic, grow_fixed, keep_best
 from explorer.methods.base import Method, Outcome, Proposal, Setup, SizedParams
 from explorer.methods.trees import chain, eagle_tree
@@ -70,6 +72,8 @@ class FeatureMethod(Method):
     """
 
     Params = EagleParams
+    feature_words: ClassVar[str] = "features"
+    """What it reads of the target, in a few words."""
 
     def __init__(self, params: EagleParams, setup: Setup) -> None:
         self._params, self._setup, self._drafter = params, setup, setup.drafter
@@ -95,6 +99,23 @@ class FeatureMethod(Method):
         if params.tree == "static":
             return f"static tree, {STATIC_NODES} nodes"
         return f"dynamic tree, {params.nodes} nodes, depth {params.depth}"
+
+    @classmethod
+    def pseudocode(cls, params: Mapping[str, Any]) -> tuple[CodeLine, ...]:
+        """Extrapolate features, keep the likeliest drafts."""
+        tree, depth = params.get("tree"), said(params, "depth")
+        grow = {
+            "chain": f"{depth} times: draft one token, feed it and its predicted feature",
+            "static": "level by level: draft the children of the static tree",
+        }.get(str(tree), f"{depth} levels: draft below the {said(params, 'top_k')} paths of highest score")
+        keep = f"drafts ← the {said(params, 'nodes')} nodes of highest score (path probability)"
+        return (
+            CodeLine("drafter-prefill", f"read the prompt's tokens and {cls.feature_words} with the drafter"),
+            CodeLine("draft", "feed the drafter what was accepted, with true features", "payload.frontier"),
+            CodeLine("draft", grow, "payload.frontier"),
+            *((CodeLine("draft", keep, "payload.frontier"),) if tree not in ("chain", "static") else ()),
+            CodeLine("commit", "keep the true features of root and accepted drafts"),
+        )
 
     @classmethod
     def max_rows(cls, params: Any) -> int:

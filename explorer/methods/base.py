@@ -13,6 +13,8 @@ from torch import Tensor
 
 from explorer.acceptance import Rule, RuleParams, rule_of
 from explorer.catalogue import BARELY
+from explorer.events import CodeLine
+from explorer.methods._code import joined, shared_lines
 from explorer.params import Params
 from explorer.sampling import Chooser, SamplingSettings
 from explorer.sizing import Costs, Sizer
@@ -141,6 +143,19 @@ class Method(ABC):
     def subtitle(cls, params: Any) -> str:
         """The parameters that matter, in a few words."""
         return ""
+
+    @classmethod
+    def pseudocode(cls, params: Mapping[str, Any]) -> tuple[CodeLine, ...]:
+        """What it does that others do not, a line each, with the parameters that a trace holds; see `code`."""
+        return (CodeLine("draft", "drafts ← a tree of candidate tokens below the root", "drafts"),)
+
+    @classmethod
+    def code(cls, params: Mapping[str, Any]) -> tuple[CodeLine, ...]:
+        """The whole loop in a few lines, each with its phase: its own ones, and what all methods share."""
+        own = cls.pseudocode(params)
+        if cls.needs is not None and all(line.phase != "drafter-prefill" for line in own):
+            own = (CodeLine("drafter-prefill", "read the prompt with the drafter"), *own)
+        return joined(own, shared_lines(params))
 
     @classmethod
     def rule(cls, params: Any) -> Rule:

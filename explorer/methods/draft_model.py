@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +13,8 @@ from torch import Tensor
 from explorer.acceptance import RuleParams
 from explorer.acceptance.rules import RuleName
 from explorer.drafters.draft_model import DraftModel
+from explorer.events import CodeLine
+from explorer.methods._code import said
 from explorer.methods.base import Method, Outcome, Proposal, Setup, SizedParams
 from explorer.payloads import DraftedToken, DraftModelPayload, WindowToken
 from explorer.sizing import Costs, Sizer
@@ -98,6 +100,20 @@ class DraftModelMethod(Method):
     def sizer(cls, params: Any, drafter: Any, costs: Costs) -> Sizer:
         """Every token costs a pass of the draft. The schedule is the sizer's then."""
         return Sizer(costs, params.tokens, params.tokens)
+
+    @classmethod
+    def pseudocode(cls, params: Mapping[str, Any]) -> tuple[CodeLine, ...]:
+        """A chain, token by token."""
+        adaptive = params.get("schedule") == "adaptive" and params.get("size") != "auto"
+        times = "gamma" if adaptive or params.get("size") == "auto" else said(params, "tokens")
+        lesson = (CodeLine("commit", "gamma ← two more after a full accept, else one less", "drafts"),)
+        return (
+            CodeLine("drafter-prefill", "read the prompt with the draft model"),
+            CodeLine("draft", "feed the draft model what was committed since", "drafts"),
+            CodeLine("draft", f"{times} times: q ← its distribution, x ← its choice, feed x", "drafts"),
+            CodeLine("commit", "draft's cache ← without the rows of rejected drafts", "rejected"),
+            *(lesson if adaptive else ()),
+        )
 
     @classmethod
     def max_rows(cls, params: Any) -> int:

@@ -26,6 +26,7 @@ class Eagle3(FeatureMethod):
     paper = "Li et al. 2025, arXiv 2503.01840"
     summary = "EAGLE with features fused from three depths of the target, and a drafter with its own vocabulary."
     needs = "eagle3"
+    feature_words = "features of three depths, fused,"
 
     def __init__(self, params: EagleParams, setup: Setup) -> None:
         super().__init__(params, setup)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 from torch import Tensor
 
 from explorer.acceptance import BlockRule, Rule
+from explorer.events import CodeLine
+from explorer.methods._code import said
 from explorer.methods.base import Method, Outcome, Proposal, Setup
 from explorer.params import Params
 from explorer.payloads import JacobiPayload, WindowToken
@@ -65,6 +67,16 @@ class Jacobi(Method):
     def rule(cls, params: Any) -> Rule:
         """By prefix or by block."""
         return BlockRule(params.verification)
+
+    @classmethod
+    def pseudocode(cls, params: Mapping[str, Any]) -> tuple[CodeLine, ...]:
+        """Guesses that the target corrects."""
+        return (
+            CodeLine("draft", "guesses ← what the pass before made of them", "old guesses"),
+            CodeLine("draft", f"fill the block of {said(params, 'block')} up with random tokens", "payload.random"),
+            CodeLine("verify", "p ← target(root and guesses), one pass over the block"),
+            CodeLine("commit", "guesses ← want, behind the new root"),
+        )
 
     @classmethod
     def max_rows(cls, params: Any) -> int:

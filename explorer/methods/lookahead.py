@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from explorer.events import CodeLine
 from explorer.methods.base import Method, Outcome, Proposal, Setup, TreeParams
 from explorer.payloads import Guess, LookaheadPayload, NGram, WindowToken
 from explorer.target import Riders
@@ -133,6 +134,17 @@ class Lookahead(Method):
         """In a few words."""
         guesses = params.guesses or "unlimited"
         return f"window {params.window}, {params.ngram}-grams, {guesses} guesses"
+
+    @classmethod
+    def pseudocode(cls, params: Mapping[str, Any]) -> tuple[CodeLine, ...]:
+        """Two branches in one pass."""
+        return (
+            CodeLine("draft", "guesses ← the pool's n-grams that begin with the root", "payload.guesses"),
+            CodeLine("draft", "  none there: no drafts", "not payload.guesses"),
+            CodeLine("verify", "p ← target(root, guesses and the window), one pass"),
+            CodeLine("commit", "pool ← the n-grams on the window's diagonals", "not payload.warm_up"),
+            CodeLine("commit", "window ← moved on by one, with the row just computed"),
+        )
 
     @classmethod
     def max_rows(cls, params: Any) -> int:

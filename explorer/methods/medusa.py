@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -9,6 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from explorer.events import CodeLine
+from explorer.methods._code import said
 from explorer.methods.base import Method, Outcome, Proposal, Setup, SizedParams, TrainingParams
 from explorer.methods.trees import MAX_RANKS, RankPath, assumed_accuracies, best_paths, in_order, medusa_tree
 from explorer.payloads import MedusaPayload
@@ -90,6 +93,18 @@ class Medusa(Method):
     def sizer(cls, params: Any, drafter: Any, costs: Costs) -> Sizer:
         """One pass of the heads gives all levels."""
         return Sizer(costs, cls.max_rows(params) - 1, drafter.num_heads, pass_per_depth=cls.pass_per_depth)
+
+    @classmethod
+    def pseudocode(cls, params: Mapping[str, Any]) -> tuple[CodeLine, ...]:
+        """Heads, then a fixed tree."""
+        nodes = "the best nodes" if params.get("size") == "auto" else f"{said(params, 'nodes')} nodes"
+        tree = f"{nodes} of the fixed tree" if params.get("tree", "auto") == "auto" else "the published tree"
+        return (
+            CodeLine("drafter-prefill", "h ← the target's last hidden state of the prompt"),
+            CodeLine("draft", "for each head k: its best tokens for position +k, from h", "payload.heads"),
+            CodeLine("draft", f"drafts ← {tree}, filled with them", "payload.heads"),
+            CodeLine("commit", "h ← the target's hidden state of the last accepted token"),
+        )
 
     @classmethod
     def max_rows(cls, params: Any) -> int:

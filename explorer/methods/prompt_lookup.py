@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
 from torch import Tensor
 
+from explorer.events import CodeLine
+from explorer.methods._code import said
 from explorer.methods.base import Method, Outcome, Proposal, Setup, SizedParams
 from explorer.ngrams import CopyChances, Found, find_continuation
 from explorer.payloads import PromptLookupPayload, WindowToken
@@ -69,6 +72,18 @@ class PromptLookup(Method):
     def sizer(cls, params: Any, drafter: Any, costs: Costs) -> Sizer:
         """Copying is free, so the rows of the pass are all that is weighed."""
         return Sizer(costs, params.tokens, params.tokens, exact=True)
+
+    @classmethod
+    def pseudocode(cls, params: Mapping[str, Any]) -> tuple[CodeLine, ...]:
+        """Look back, copy."""
+        first = "the first" if params.get("match") != "latest" else "the latest"
+        return (
+            CodeLine(
+                "draft", f"for n = {said(params, 'max_ngram')} down to 1: look for the newest n tokens earlier on"
+            ),
+            CodeLine("draft", f"  found: copy up to {said(params, 'tokens')} tokens behind {first} place", "drafts"),
+            CodeLine("draft", "  nowhere: no drafts", "not drafts"),
+        )
 
     @classmethod
     def max_rows(cls, params: Any) -> int:

@@ -67,12 +67,12 @@ class Handlers:
 
     def __init__(self, studio: Studio) -> None:
         self._studio = studio
-        self._stops = Stops()
+        self.stops = Stops()
         self._replaying = threading.Lock()
 
     def run(self, prompt: str, setup: Any, request: gr.Request) -> Iterator[Json]:
         """Decode; each yield is the reel so far."""
-        stop = self._stops.begin(request.session_hash)
+        stop = self.stops.begin(request.session_hash)
         run = self._studio.runs.new()
         reel = Reel(run)
         try:
@@ -88,11 +88,11 @@ class Handlers:
 
     def stop(self, request: gr.Request) -> None:
         """The run keeps what it has, and ends within a step."""
-        self._stops.end(request.session_hash)
+        self.stops.end(request.session_hash)
 
     def open_file(self, path: str | None, request: gr.Request) -> Json:
         """Play a downloaded comparison. A run of the same viewer ends: nobody would see it any more."""
-        self._stops.end(request.session_hash)
+        self.stops.end(request.session_hash)
         run = self._studio.runs.new(recorded=True)
         reel = Reel(run)
         try:

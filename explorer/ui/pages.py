@@ -12,9 +12,13 @@ from explorer.figures.labels import plural
 from explorer.params import describe
 from explorer.player import PLAYER_STYLES, PLOTLY_JS, player_script, script, styles
 from explorer.session import Studio
+from explorer.ui.api import add_api
 from explorer.ui.controls import MAX_LANES, Preset, RunSettings, first_setup, presets
 from explorer.ui.handlers import Handlers
+from explorer.ui.lessons import Lessons, lesson_functions
 from explorer.ui.models import follow, model_value, picker, wire_picker
+from explorer.ui.sharing import Sharing
+from explorer.ui.whatif import WhatIf, what_if_functions, wire_what_if
 
 TITLE = "Decoding explorer"
 TAGLINE = "watch decoders race on one prompt, then step through each"
@@ -22,6 +26,7 @@ STYLES = (PLAYER_STYLES[0], "page", "picker", "setup", *PLAYER_STYLES[1:])
 MAX_FILE = "32mb"
 SYSTEM_FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO_FONT = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+ARRIVED_JS = "() => { document.getElementById('player').dispatchEvent(new Event('dx-arrived')); }"
 LANE_COUNT_JS = "(setup) => 'Run ' + setup.lanes.length + (setup.lanes.length === 1 ? ' lane' : ' lanes')"
 
 
@@ -39,9 +44,14 @@ def build(studio: Studio) -> gr.Blocks:
             with gr.Row(elem_classes="presets"):
                 _presets(prompt)
                 setup = _setup(first, methods)
-        player = _player(handlers, example)
+        sharing = Sharing(studio)
+        what_if = WhatIf(studio, handlers.stops)
+        player = _player(handlers, sharing, what_if, Lessons(studio), example)
         ran = _wire(handlers, prompt, setup, run, stop, player, opened)
+        _wire_links(sharing, prompt, setup, player)
+        wire_what_if(what_if, player)
         wire_picker(studio, model, setup)
+        add_api(studio)
         for tell in (page.load, ran.then):  # the model may not be loaded yet, and somebody may choose another one
             tell(
                 lambda: (model_value(studio), follow(studio)),
@@ -127,7 +137,7 @@ def _setup(first: dict[str, Any], methods: list[dict[str, Any]]) -> gr.HTML:
     return gr.HTML(
         first,
         html_template="",
-        js_on_load=script("player/dom", "setup"),
+        js_on_load=script("player/dom", "player/fields", "remember", "setup"),
         apply_default_css=False,
         elem_id="setup",
         methods=methods,
@@ -136,19 +146,27 @@ def _setup(first: dict[str, Any], methods: list[dict[str, Any]]) -> gr.HTML:
     )
 
 
-def _player(handlers: Handlers, example: dict[str, Any]) -> gr.HTML:
+def _player(
+    handlers: Handlers, sharing: Sharing, what_if: WhatIf, lessons: Lessons, example: dict[str, Any]
+) -> gr.HTML:
     return gr.HTML(
         example,
         html_template="",
         js_on_load=player_script(),
         apply_default_css=False,
         elem_id="player",
-        server_functions=_server_functions(handlers),
+        server_functions=[
+            *_server_functions(handlers, sharing),
+            *what_if_functions(what_if),
+            *lesson_functions(lessons),
+        ],
+        lessons=lessons.offered(),
+        link=None,
         plotly=f"gradio_api/file={PLOTLY_JS}",
     )
 
 
-def _server_functions(handlers: Handlers) -> list[Callable[[Any], dict[str, Any]]]:
+def _server_functions(handlers: Handlers, sharing: Sharing) -> list[Callable[[Any], dict[str, Any]]]:
     """Gradio marks what it may call by an attribute, which a bound method cannot have."""
 
     def frames(request: Any) -> dict[str, Any]:
@@ -163,7 +181,13 @@ def _server_functions(handlers: Handlers) -> list[Callable[[Any], dict[str, Any]
     def replay(request: Any) -> dict[str, Any]:
         return handlers.replay(request)
 
-    return [frames, overview, recording, replay]
+    def link(request: Any) -> dict[str, Any]:
+        return sharing.link(request)
+
+    def table(request: Any) -> dict[str, Any]:
+        return sharing.table(request)
+
+    return [frames, overview, recording, replay, link, table]
 
 
 def _wire(
@@ -189,3 +213,15 @@ def _wire(
     setup.change(None, inputs=setup, outputs=run, js=LANE_COUNT_JS, api_visibility="private")
     opened.upload(handlers.open_file, inputs=opened, outputs=player, show_progress="hidden", api_visibility="private")
     return ran
+
+
+def _wire_links(sharing: Sharing, prompt: gr.Textbox, setup: gr.HTML, player: gr.HTML) -> None:
+    """The player tells the query that the page was opened with; prompt and lanes follow, then the player presses Run."""
+
+    def arrive(event: gr.EventData) -> tuple[Any, Any, gr.HTML]:
+        link, told = sharing.arrive(event._data)
+        return link.prompt or gr.skip(), link.setup or gr.skip(), gr.HTML(link=told)
+
+    listen: Any = player.arrive
+    filled = listen(arrive, outputs=[prompt, setup, player], show_progress="hidden", api_visibility="private")
+    filled.then(None, js=ARRIVED_JS, api_visibility="private")

@@ -1,0 +1,100 @@
+"""The rates of the machine that made a recording, fitted to its own target passes, and how well they tell the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.metrics import phase_ms, speedup
+from explorer.roofline import Hardware, priced, size_of, workload
+from explorer.roofline import speedup as predicted_speedup
+from explorer.trace import Trace
+
+FASTEST_TFLOP_S = 1e5
+"""Where wider passes took no longer at all."""
+THIS_MACHINE = "this machine, as measured"
+Numbers = NDArray[np.float64]
+
+
+def fitted(traces: Sequence[Trace]) -> Hardware | None:
+    """Bandwidth, rate and overhead that the recording machine reached; None where its passes cannot tell.
+
+    Times are joined by a sum, since that is what was seen: a pass takes a fixed time, and so much more a row. The
+    fixed time is moving the weights at the bandwidth that was timed when the model was loaded, and overhead; without
+    that, or where passes were faster than it, all of it counts as bandwidth.
+    """
+    moved, worked, times, counts = _passes(traces)
+    if len(times) < 2:
+        return None
+    steady, slope = _positive(np.stack([moved, worked], axis=1), times, times / np.sqrt(counts))
+    if steady <= 0.0:
+        return None
+    reached, rate = 1e-6 / steady, min(1e-9 / slope, FASTEST_TFLOP_S) if slope > 0.0 else FASTEST_TFLOP_S
+    known, size = traces[0].model.memory_gb_s, size_of(traces[0])
+    if known is None or known <= reached:
+        return Hardware(THIS_MACHINE, reached, rate, overlap=False, source="fitted to this recording's target passes")
+    overhead = float(np.min(moved)) * (steady - 1e-6 / known) / (size.layers + 1)
+    source = "memory timed when the model was loaded, the rest fitted to this recording's target passes"
+    return Hardware(THIS_MACHINE, known, rate, None, 1e3 * overhead, overlap=False, source=source)
+
+
+def _passes(traces: Sequence[Trace]) -> tuple[Numbers, ...]:
+    """Median bytes, operations and milliseconds of the target passes of each width, and how many passes had it.
+
+    Medians, since a slow moment moves none.
+    """
+    by_rows: dict[int, list[tuple[float, float, float]]] = {}
+    for trace in traces:
+        work = workload(trace)
+        known = priced(work, Hardware("any", 1.0, 1.0), size_of(trace))
+        each = zip(work.rows, known["target_bytes"], known["target_operations"], trace.steps, strict=True)
+        for rows, moved, worked, step in each:
+            if (time := phase_ms(step, "verify")) > 0.0:
+                by_rows.setdefault(rows, []).append((moved, worked, time))
+    medians = np.array([[*np.median(values, axis=0), len(values)] for values in by_rows.values()])
+    return tuple(medians.reshape(-1, 4).T)
+
+
+def _positive(columns: Numbers, wanted: Numbers, scale: Numbers) -> tuple[float, float]:
+    """Least squares of the relative errors with two factors that must not be negative."""
+    a, y = columns / scale[:, None], wanted / scale
+    first, second = np.linalg.lstsq(a, y, rcond=None)[0]
+    if first < 0.0:
+        first, second = 0.0, max(float(a[:, 1] @ y / (a[:, 1] @ a[:, 1])), 0.0)
+    elif second < 0.0:
+        first, second = max(float(a[:, 0] @ y / (a[:, 0] @ a[:, 0])), 0.0), 0.0
+    return float(first), float(second)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was measured of a lane, and what the model says of it. None: there is nothing to compare."""
+
+    target_ms: float
+    said_target_ms: float
+    draft_ms: float | None
+    said_draft_ms: float | None
+    rest_ms: float
+    """Of a step, outside of the passes: the model knows nothing of it."""
+    speedup: float | None
+    said_speedup: float | None
+
+
+def checked(trace: Trace, plain: Trace | None, machine: Hardware) -> Check:
+    """A lane's measured times beside the model's, means over its steps."""
+    work, steps = workload(trace), len(trace.steps)
+    said = priced(work, machine, size_of(trace))
+    verify, draft = (sum(phase_ms(step, phase) for step in trace.steps) for phase in ("verify", "draft"))
+    passes = work.draft_passes
+    return Check(
+        target_ms=verify / steps,
+        said_target_ms=float(np.mean(said["target_ms"])),
+        draft_ms=draft / passes if passes else None,
+        said_draft_ms=float(said["draft_ms"]) if passes else None,
+        rest_ms=(trace.totals.decode_ms - verify - (draft if passes else 0.0)) / steps,
+        speedup=None if plain is None else speedup(plain, trace),
+        said_speedup=predicted_speedup(work, machine, size_of(trace)),
+    )
