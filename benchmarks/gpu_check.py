@@ -3,9 +3,9 @@
 python -m benchmarks.gpu_check [--device cuda] [--dtypes bfloat16,float32] [--tiny] [--out out/gpu_check.json]
 
 A Llama of real size (the shape of 1B) with random weights: every method's greedy output against `generate`, passes
-over 1 to 64 nodes, eager against torch.compile and against a CUDA graph. Exit status 0: all is right; 1: an output
-differs by more than a rounding tie; 2: there is no such device, so nothing was checked. `--device cpu --tiny` runs
-the same code on a toy, for tests.
+over 1 to 64 nodes and whole lanes, eager against padded passes, CUDA graphs and torch.compile. Exit status 0: all is
+right; 1: an output differs by more than a rounding tie; 2: there is no such device, so nothing was checked. `--device
+cpu --tiny` runs the same code on a toy, for tests.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.common import Json, interleave, summary, table
-from benchmarks.gpu_modes import MODES, prepared
+from benchmarks.gpu_modes import MODES, prepared, running
 from explorer import attention
-from explorer.decode import Lane, drain
+from explorer.decode import Lane, Turn, drain
 from explorer.drafters.detect import KINDS
 from explorer.errors import ExplorerError
 from explorer.load import DTYPES, choose_device, describe
@@ -88,13 +88,16 @@ def check(device: torch.device, dtype: str, *, tiny: bool) -> Json:
     begin = time.perf_counter()
     target = random_target(device, DTYPES[dtype], tiny=tiny)
     budget, context, rounds = (12, 32, 2) if tiny else (96, 512, 9)
-    equality = [equal(target, method, budget, TIES[dtype]) for method in METHODS]
-    print(
-        table([["method", dtype, "first difference", "margin", "tokens/pass"], *_equality_rows(equality)]), end="\n\n"
-    )
+    padded = running(target, "graphs" if device.type == "cuda" else "static")
+    equality = [equal(each, method, budget, TIES[dtype]) for each in (target, padded) for method in METHODS]
+    head = ["execution", "method", dtype, "first difference", "margin", "tokens/pass", "ms/token"]
+    print(table([head, *_equality_rows(equality)]), end="\n\n")
     times = timed(target, context, rounds)
     print(table([["nodes", *(f"{mode} ms" for mode in MODES)], *_time_rows(times)]), end="\n\n", flush=True)
-    return {"equality": equality, "passes": times, "seconds": time.perf_counter() - begin}
+    fell_back = padded.execution == "eager"
+    return {
+        "equality": equality, "passes": times, "graphs_fell_back": fell_back, "seconds": time.perf_counter() - begin
+    }  # fmt: skip
 
 
 def random_target(device: torch.device, dtype: torch.dtype, *, tiny: bool) -> TargetModel:
@@ -131,8 +134,8 @@ def equal(target: TargetModel, method: type[Method], budget: int, tie: float) ->
         drafter=drafter,
     )
     lane.start(target.prefill(ids, taps=lane.taps), 0.0)
-    steps: list[object] = []
-    output = drain(lane, steps.append)
+    turns: list[Turn] = []
+    output = drain(lane, turns.append)
     prompt = torch.tensor([ids], device=target.device)
     made = target.transformers_model.generate(
         prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=budget, pad_token_id=0
@@ -142,11 +145,13 @@ def equal(target: TargetModel, method: type[Method], budget: int, tie: float) ->
     margin = None if place is None else _margin(target, [*ids, *expected[:place]])
     right = place is None and len(output) == len(expected)
     return {
+        "execution": target.execution,
         "method": method.name,
         "first_difference": place,
         "margin": margin,
         "right": right or (margin is not None and margin < tie),
-        "tokens_per_pass": (len(output) - 1) / max(len(steps), 1),
+        "tokens_per_pass": (len(output) - 1) / max(len(turns), 1),
+        "ms_per_token": sum(span.duration_ms for turn in turns for span in turn.spans) / max(len(output) - 1, 1),
     }
 
 
@@ -176,8 +181,8 @@ def timed(target: TargetModel, context: int, rounds: int) -> list[Json]:
 
 def _equality_rows(equality: list[Json]) -> list[list[object]]:
     return [
-        [each["method"], "right" if each["right"] else "WRONG", each["first_difference"], each["margin"],
-         each["tokens_per_pass"]]
+        [each["execution"], each["method"], "right" if each["right"] else "WRONG", each["first_difference"],
+         each["margin"], each["tokens_per_pass"], each["ms_per_token"]]
         for each in equality
     ]  # fmt: skip
 

@@ -1,27 +1,31 @@
-"""Ways to run the same pass: as the explorer does, by the decoder alone, compiled, and replayed as a CUDA graph.
-
-Compiled and replayed passes have fixed shapes: one number of nodes, one cache length. They say what a static cache
-could gain on this device; the explorer itself runs eager.
-"""
+"""Ways to run the same pass: the explorer's own three executions, and the padded pass through torch.compile."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from explorer.errors import ExplorerError
-from explorer.target import TargetModel, additive_mask
+from explorer.execution import Execution, choose_execution
+from explorer.static import StaticCache, padded_inputs
+from explorer.target import TAP_LAST, TargetModel
 from explorer.tree import Candidate, CandidateTree
 
-MODES = ("verify", "eager", "compiled", "graph")
-"""verify: the explorer's own call, host work and transfers included. The others: decoder and head on inputs that are
-on the device already."""
+EXECUTIONS: tuple[Execution, ...] = ("eager", "static", "graphs")
+MODES = (*EXECUTIONS, "compiled")
+"""Executions are the explorer's own calls, host work and transfers included. compiled: what a compiler could gain, on
+inputs that are on the device already; the explorer does not offer it."""
 SAME = 0.05
-"""A compiled or replayed pass may differ from the eager one by so much of the largest logit: other orders of sums."""
+"""Another execution may differ from the eager one by so much of the largest logit: other orders of sums."""
+
+
+def running(target: TargetModel, execution: Execution) -> TargetModel:
+    """The same weights with another execution. ExplorerError where the device has it not."""
+    chosen = choose_execution(execution, target.device)
+    return TargetModel(target.transformers_model, target.tokenizer, target.info, chosen)
 
 
 def prepared(mode: str, target: TargetModel, nodes: int, context: int) -> Callable[[], float]:
@@ -30,65 +34,50 @@ def prepared(mode: str, target: TargetModel, nodes: int, context: int) -> Callab
     ExplorerError or torch's own error where the mode does not work here, or gives other logits.
     """
     tree = CandidateTree(7, tuple(Candidate(7, (node - 1) // 2, "check") for node in range(1, nodes)))
-    cache = target.new_cache(context + nodes)
-    cache.copy_from(target.prefill([7] * context).cache)
-    if mode == "verify":
-        return lambda: _seconds(lambda: target.verify(tree, cache).logits, target.device)
-    run = _static_pass(target, tree, cache)
-    expected = run()
+    expected = _pass(target, tree, context)()
     if mode == "compiled":
-        run = _compiled(run, target.device)
-    elif mode == "graph":
-        run = _graph(run, target.device)
+        run = _compiled(target, tree, context)
+    else:
+        own = running(target, next(each for each in EXECUTIONS if each == mode))
+        run = _pass(own, tree, context)
+        if own.execution != mode:
+            raise ExplorerError("could not be captured; the log says why")
     _refuse_other_logits(run(), expected)
     return lambda: _seconds(run, target.device)
 
 
-def _static_pass(target: TargetModel, tree: CandidateTree, cache: Any) -> Callable[[], Tensor]:
-    """The pass on tensors that stay where they are; the logits (T, V)."""
-    model: Any = target.transformers_model
-    decoder, head = model.get_decoder(), model.get_output_embeddings()
-    ids = torch.tensor([tree.token_ids], device=target.device)
-    positions = (cache.length + torch.tensor(tree.depths))[None].to(target.device)
-    mask = additive_mask(tree.visibility(), cache.length, target.dtype).to(target.device)
+def _pass(target: TargetModel, tree: CandidateTree, context: int) -> Callable[[], Tensor]:
+    """The explorer's own call, made ready; the logits (T, V)."""
+    cache = target.new_cache(context + len(tree))
+    cache.copy_from(target.prefill([7] * context).cache)
+    target.prepare(tree, cache)
+    return lambda: target.verify(tree, cache).logits
+
+
+def _compiled(target: TargetModel, tree: CandidateTree, context: int) -> Callable[[], Tensor]:
+    """The padded pass with inductor on CUDA; elsewhere no code is generated: only whether it works is looked at."""
+    own = running(target, "static")
+    cache = own.new_cache(context + len(tree))
+    assert isinstance(cache, StaticCache)
+    cache.copy_from(own.prefill([7] * context).cache)
+    passes, key = own.static_passes, own.static_passes.key(len(tree), cache, frozenset())
+    inputs = padded_inputs(tree.token_ids, tree.depths, tree.visibility(), context, key[0]).to(target.device)
+    head = target.transformers_model.get_output_embeddings()
+
+    def padded() -> Tensor:
+        logits: Tensor = head(passes.padded(inputs, key, cache)[TAP_LAST])
+        return logits
+
+    torch._dynamo.reset()
+    compiled: Callable[[], Tensor] = torch.compile(
+        padded, dynamic=False, backend="inductor" if target.device.type == "cuda" else "eager"
+    )
 
     def run() -> Tensor:
         with torch.inference_mode():
-            output = decoder(input_ids=ids, position_ids=positions, attention_mask=mask, cache=cache, use_cache=True)
-            logits: Tensor = head(output.last_hidden_state[0])
-            return logits
+            return compiled()[: len(tree)]
 
     return run
-
-
-def _compiled(run: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
-    """With inductor on CUDA; elsewhere without generating code, since only whether it works is looked at there."""
-    torch._dynamo.reset()
-    compiled: Callable[[], Tensor] = torch.compile(
-        run, dynamic=False, backend="inductor" if device.type == "cuda" else "eager"
-    )
-    compiled()
-    return compiled
-
-
-def _graph(run: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
-    if device.type != "cuda":
-        raise ExplorerError("CUDA only")
-    side = torch.cuda.Stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):  # warm up outside of the capture, as the documentation of CUDA graphs asks for
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream(device).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        logits = run()
-
-    def replay() -> Tensor:
-        graph.replay()
-        return logits
-
-    return replay
 
 
 def _refuse_other_logits(found: Tensor, expected: Tensor) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from explorer.errors import ExplorerError
 from explorer.figures.base import NEXT, path_end
-from explorer.figures.labels import quoted
+from explorer.figures.labels import quoted, visible
 from explorer.methods import find_method
 from explorer.methods.base import Method
 from explorer.metrics import compare_outputs
@@ -28,6 +28,8 @@ from explorer.trace import Branch, Comparison, ModelInfo, Prompt, Step, TopToken
 MAX_TEXT = 200
 MAX_FORCED = 16
 """Tokens that a typed text may have."""
+LIMIT = 24
+"""Characters of a token's text."""
 BASELINE = "autoregressive"
 
 
@@ -192,18 +194,20 @@ def _before_root(earlier: Sequence[Step]) -> tuple[TopToken, ...]:
 
 
 def choices(run: Run, posted: object) -> dict[str, Any]:
-    """What a viewer may choose at a node: {lane, step, node} -> {position, token, instead}. ExplorerError else."""
+    """What a viewer may choose at a node: {lane, step, node} -> {position, token, taken, instead}. ExplorerError else."""
     if not isinstance(posted, dict):
         raise ExplorerError("The question must be an object with named fields.")
     lane, step, node = (posted.get(name) for name in ("lane", "step", "node"))
     record = run.lanes.get(lane) if isinstance(lane, str) else None
     if record is None or record.trace is None or not isinstance(step, int) or not isinstance(node, int | str):
         raise ExplorerError("The run has no such lane, or it has not ended.")
-    place = place_of(record.trace, step, node)
+    refuse_unfinished(run)
+    place, output = place_of(record.trace, step, node), [token.id for token in record.trace.tokens]
     return {
         "position": len(place.before) + 1,
-        "token": {"id": place.token_id, "text": place.text},
-        "instead": [{"id": top.token_id, "text": top.text, "prob": top.prob} for top in place.instead],
+        "token": {"id": place.token_id, "text": visible(place.text, LIMIT)},
+        "taken": output[: len(place.before) + 1] == [*place.before, place.token_id],
+        "instead": [{"id": top.token_id, "text": visible(top.text, LIMIT), "prob": top.prob} for top in place.instead],
     }
 
 

@@ -12,7 +12,8 @@ import typer
 from explorer import cli_evaluate, cli_export, cli_lessons, cli_replay, cli_synthesize, cli_train, doctor, fetch
 from explorer.bench import read_prompts, run_bench, table, write_rows
 from explorer.cli_lanes import build_shelf, check_out, parse_lane, parse_params, split_names
-from explorer.cli_output import follow, note, print_comparison, print_methods, print_table
+from explorer.cli_output import follow, note, print_comparison, print_methods, print_table, write_csv
+from explorer.csv_tables import csv_text
 from explorer.errors import ExplorerError
 from explorer.methods import catalogue
 from explorer.requests import CompareRequest, LaneRequest
@@ -179,9 +180,16 @@ def methods(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = 
 
 
 @app.command()
-def inspect(file: Annotated[Path, typer.Argument(help="A trace or comparison file.")]) -> None:
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A trace or comparison file.")],
+    csv: Annotated[str, typer.Option(help="Print CSV instead: lanes (a row a lane) or steps (a row a step).")] = "",
+) -> None:
     """Check a recorded file and print its table."""
-    print_comparison(read_comparison(file))
+    comparison = read_comparison(file)
+    if csv:
+        write_csv(csv_text(comparison, csv))
+    else:
+        print_comparison(comparison)
 
 
 @app.command("fetch")

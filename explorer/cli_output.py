@@ -78,6 +78,16 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(cells).rstrip())
 
 
+def write_csv(text: str) -> None:
+    """UTF-8 whatever the terminal's encoding is, for it goes into a file or another program."""
+    sys.stdout.flush()
+    if hasattr(sys.stdout, "buffer"):
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+    else:  # something that takes text only stands in for it
+        sys.stdout.write(text)
+
+
 def _verdict(lane: str, checks: dict[str, LosslessCheck], is_reference: bool) -> str:
     if is_reference:
         return "baseline"

@@ -21,6 +21,9 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 OF_THE_RUN = frozenset({*SETTINGS, "sampling", "acceptance_rule", "max_new_tokens", "costs"})
 
+BYTE_ORDER_MARK = "\ufeff"
+"""In front of a file that is downloaded: without it Excel takes the file for the machine's own old encoding."""
+
 Row = dict[str, Any]
 
 
@@ -28,11 +31,11 @@ def csv_text(comparison: Comparison, what: str) -> str:
     """The table called `what`, lanes or steps, as the text of a file. ExplorerError where there is no such table."""
     build = TABLES.get(what)
     if build is None:
-        raise ExplorerError(f"There is no table {brief(what)}; there is {' and '.join(TABLES)}.")
+        raise ExplorerError(f"There is no table {brief(what)}; there are {' and '.join(TABLES)}.")
     rows = list(build(comparison))
     columns = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out)  # its own line ends: with others it leaves a lone carriage return unquoted
     writer.writerow(map(_cell, columns))
     writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
     return out.getvalue()

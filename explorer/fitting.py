@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.metrics import phase_ms, speedup
+from explorer.metrics import phase_ms, speedup, step_ms
 from explorer.roofline import Hardware, priced, size_of, workload
 from explorer.roofline import speedup as predicted_speedup
 from explorer.trace import Trace
 
 FASTEST_TFLOP_S = 1e5
 """Where wider passes took no longer at all."""
-THIS_MACHINE = "this machine, as measured"
+THIS_MACHINE = "this machine (measured)"
 Numbers = NDArray[np.float64]
 
 
@@ -84,17 +84,18 @@ class Check:
 
 
 def checked(trace: Trace, plain: Trace | None, machine: Hardware) -> Check:
-    """A lane's measured times beside the model's, means over its steps."""
-    work, steps = workload(trace), len(trace.steps)
+    """A lane's measured times beside the model's: medians over its steps, as the rates were fitted to medians."""
+    work, passes = workload(trace), workload(trace).draft_passes
     said = priced(work, machine, size_of(trace))
-    verify, draft = (sum(phase_ms(step, phase) for step in trace.steps) for phase in ("verify", "draft"))
-    passes = work.draft_passes
+    verify, draft = ([phase_ms(step, phase) for step in trace.steps] for phase in ("verify", "draft"))
+    drafting = [time for time, step in zip(draft, trace.steps, strict=True) if len(step.nodes) > 1]
+    in_passes = [time + (each if passes else 0.0) for time, each in zip(verify, draft, strict=True)]
     return Check(
-        target_ms=verify / steps,
-        said_target_ms=float(np.mean(said["target_ms"])),
-        draft_ms=draft / passes if passes else None,
-        said_draft_ms=float(said["draft_ms"]) if passes else None,
-        rest_ms=(trace.totals.decode_ms - verify - (draft if passes else 0.0)) / steps,
+        target_ms=float(np.median(verify)),
+        said_target_ms=float(np.median(said["target_ms"])),
+        draft_ms=float(np.median(drafting)) * len(drafting) / passes if passes and drafting else None,
+        said_draft_ms=float(said["draft_ms"]) if passes and drafting else None,
+        rest_ms=float(np.median([step_ms(step) for step in trace.steps] - np.array(in_passes))),
         speedup=None if plain is None else speedup(plain, trace),
         said_speedup=predicted_speedup(work, machine, size_of(trace)),
     )

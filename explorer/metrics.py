@@ -7,6 +7,7 @@ milliseconds on the lane's own clock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from explorer.trace import LosslessCheck, OutputToken, Span, Step, Totals, Trace
@@ -45,6 +46,67 @@ def phase_ms(step: Step, phase: str) -> float:
 def drafts_kept(step: Step) -> int:
     """Accepted drafts that reached the output: the end of the output may cut some off."""
     return min(len(step.accepted), len(step.committed))
+
+
+def acceptance_length(steps: Sequence[Step]) -> float | None:
+    """1 + accepted drafts over passes, cut ones included: what serving engines call mean acceptance length."""
+    return 1.0 + sum(len(step.accepted) for step in steps) / len(steps) if steps else None
+
+
+def accepted_of_depth(steps: Sequence[Step]) -> float | None:
+    """Accepted drafts over the summed depths of the trees; None where nothing was drafted."""
+    depths = sum(max(node.depth for node in step.nodes) for step in steps)
+    return sum(len(step.accepted) for step in steps) / depths if depths else None
+
+
+@dataclass(frozen=True)
+class Depth:
+    """What a lane did at one depth."""
+
+    depth: int
+    tried: int
+    """Steps that had at least one draft of this depth verified."""
+    tested: int
+    """Those among them whose path reached the parent of such a draft."""
+    accepted: int
+    """Steps that accepted one of them."""
+    nodes: int
+    """Drafts of this depth, all steps together."""
+
+    @property
+    def share(self) -> float:
+        """Accepted over tried."""
+        return self.accepted / self.tried
+
+    @property
+    def tested_share(self) -> float:
+        """Accepted over tested; 0 where none was."""
+        return self.accepted / self.tested if self.tested else 0.0
+
+
+def by_depth(steps: Sequence[Step]) -> list[Depth]:
+    """A line per depth at which something was drafted. Drafts that the end of the output cut off were accepted."""
+    counts: dict[int, list[int]] = {}
+    for step in steps:
+        path = {0, *step.accepted}
+        own: dict[int, list[int]] = {}
+        for node in step.nodes[1:]:
+            _, tested, accepted, nodes = own.get(node.depth, [0, 0, 0, 0])
+            reached = node.parent in path
+            own[node.depth] = [1, tested or int(reached), accepted or int(node.id in path), nodes + 1]
+        for depth, found in own.items():
+            counts[depth] = [a + b for a, b in zip(counts.get(depth, [0] * 4), found, strict=True)]
+    return [Depth(depth, *counts[depth]) for depth in sorted(counts)]
+
+
+def accepted_of_tested(steps: Sequence[Step]) -> float | None:
+    """Of the places where drafts were tested, those where one was accepted; None where none was tested.
+
+    A place is a depth of a step whose parent was on the path: what is below a rejected draft is not tested.
+    """
+    depths = by_depth(steps)
+    tested = sum(each.tested for each in depths)
+    return sum(each.accepted for each in depths) / tested if tested else None
 
 
 def pooled_tokens_per_pass(traces: Sequence[Trace]) -> float:

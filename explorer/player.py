@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import plotly
@@ -10,6 +11,7 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 PLAYER = (
     "dom",
     "hooks",
+    "fields",
     "lanes",
     "frames",
     "figures",
@@ -19,8 +21,10 @@ PLAYER = (
     "brief",
     "overviews",
     "costmodel",
+    "terms",
     "reach",
     "details",
+    "whatif",
     "code",
     "speed",
     "deck",
@@ -28,10 +32,15 @@ PLAYER = (
     "share",
     "trace",
     "picture",
+    "lecture",
+    "lessons",
+    "tour",
+    "help",
+    "predict",
     "main",
 )
 """Files of the code, in the order in which they are joined."""
-PLAYER_STYLES = ("theme", "player", "costmodel", "asides", "share")
+PLAYER_STYLES = ("theme", "player", "costmodel", "terms", "asides", "whatif", "predict", "share", "lecture")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 
 
@@ -42,7 +51,13 @@ def script(*names: str) -> str:
 
 def player_script() -> str:
     """The player as one function body; docs/design/reel.md says which four names it expects around it."""
-    return script(*(f"player/{name}" for name in PLAYER))
+    return f"{_glossary()}\n{script(*(f'player/{name}' for name in PLAYER))}"
+
+
+def _glossary() -> str:
+    """The words that the page explains, as data for the code: in a replay file too."""
+    words = json.loads((ASSETS / "player" / "glossary.json").read_text(encoding="utf-8"))
+    return f"const GLOSSARY = {json.dumps(words)};"
 
 
 def styles(names: tuple[str, ...], container: str) -> str:

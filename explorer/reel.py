@@ -253,7 +253,7 @@ def badge(header: LaneHeader, state: str, check: LosslessCheck | None, tokens: i
         return {"kind": "baseline", "text": "baseline"}
     if check is None:
         if is_forced(header):
-            return {"kind": "branch", "text": _branched(header, state)}
+            return {"kind": "branch", "text": _branched(state)}
         if not header.lossless:
             return {"kind": "lossy", "text": "may differ by design"}
         return {"kind": "pending", "text": _uncompared(header, state)}
@@ -274,13 +274,11 @@ def is_forced(header: LaneHeader) -> bool:
     return header.branch is not None and header.branch.kind == "forced"
 
 
-def _branched(header: LaneHeader, state: str) -> str:
+def _branched(state: str) -> str:
     """Of a lane that goes its own way by a viewer's wish, and so is compared with nothing."""
     if state in ("waiting", "running"):
         return "a branch: a text of its own"
-    place = header.branch.position if header.branch is not None else None
-    forced = "a token was forced" if place is None else f"token {place + 1} was forced"
-    return f"a text of its own: {forced}; not compared"
+    return "a text of its own; not compared"
 
 
 def _uncompared(header: LaneHeader, state: str) -> str:

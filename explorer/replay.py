@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from explorer.csv_tables import TABLES, csv_text
 from explorer.errors import ExplorerError
 from explorer.events import Event
 from explorer.figures import OVERVIEWS
@@ -76,6 +77,7 @@ def replay_html(comparison: Comparison, play: Play, guard: Guard = nullcontext) 
     index["overviews"] = {picture.name: _overviews(store, picture.name, blocks, guard) for picture in OVERVIEWS}
     with guard():
         index["recording"] = blocks.add(record.model_dump(mode="json"))
+        index["tables"] = {name: blocks.add(csv_text(record, name).encode()) for name in TABLES}
         return page(_title(value["prompt"]), {"index": _pack(index), "plotly": first.packed[library]}, blocks.packed)
 
 

@@ -293,4 +293,3 @@ def speedup(work: Workload, hardware: Hardware, size: ModelSize) -> float | None
         return None
     plain = priced(work.plain(), hardware, size)["time_ms"]
     return float(plain / priced(work, hardware, size)["time_ms"])
-

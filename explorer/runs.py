@@ -174,8 +174,11 @@ def events_of(
         given = tuple(token for token in trace.tokens if token.source in GIVEN)
         if len(given) < len(trace.tokens):
             yield Prefilled(trace.lane, trace.tokens[len(given)], trace.prefill.spans, given)
+        by_step: dict[int | None, list[OutputToken]] = {}
+        for token in trace.tokens:
+            by_step.setdefault(token.step, []).append(token)
         for step in trace.steps:
-            yield Stepped(trace.lane, step, tuple(token for token in trace.tokens if token.step == step.index))
+            yield Stepped(trace.lane, step, tuple(by_step.get(step.index, ())))
         yield LaneEnded(trace)
     yield Checked(comparison.lossless)
     yield Ended("done", "", comparison)

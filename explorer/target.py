@@ -133,13 +133,13 @@ class TargetModel:
     @property
     def execution(self) -> Execution:
         """How passes run now: graphs that cannot be captured become eager passes."""
-        return "eager" if self._execution == "graphs" and not self._static.captures else self._execution
+        return "eager" if self._execution == "graphs" and not self.static_passes.captures else self._execution
 
     def new_cache(self, capacity: int) -> KeyValueCache:
         """An empty cache for `capacity` positions; what kind it is decides how passes over it run."""
         if self.execution == "eager":
             return KeyValueCache(self._probe.layers, capacity)
-        return self._static.new_cache(capacity)
+        return self.static_passes.new_cache(capacity)
 
     def prepare(
         self,
@@ -150,10 +150,11 @@ class TargetModel:
     ) -> None:
         """What has to be made once before such a pass runs the first time; a lane's clock should not pay for it."""
         if isinstance(cache, StaticCache):
-            self._static.prepare(len(tree) + (len(riders.token_ids) if riders else 0), cache, taps)
+            self.static_passes.prepare(len(tree) + (len(riders.token_ids) if riders else 0), cache, taps)
 
     @cached_property
-    def _static(self) -> StaticPasses:
+    def static_passes(self) -> StaticPasses:
+        """Padded passes over this model; lanes use them where `execution` says so."""
         return StaticPasses(
             self._decode, self._probe.layers, self.device, self.dtype, capture=self._execution == "graphs"
         )
@@ -237,7 +238,7 @@ class TargetModel:
                 f"The cache holds {cache.capacity} positions and is full; ask for fewer new tokens or a smaller tree."
             )
         if isinstance(cache, StaticCache):
-            return self._static.run(token_ids, offsets, visible, cache, taps)
+            return self.static_passes.run(token_ids, offsets, visible, cache, taps)
         positions = [cache.length + offset for offset in offsets]
         ids_and_positions = to_device([token_ids, positions], self.device)  # (2, T)
         mask = to_device(additive_mask(visible, cache.length, self.dtype), self.device)

@@ -5,10 +5,13 @@ A name that ends in .gz means a packed file; the cap holds for what is in it.
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import math
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,23 @@ def write(record: Trace | Comparison, path: Path) -> None:
 
 def read_comparison(path: Path) -> Comparison:
     """A comparison file, or a single trace as a comparison of one lane."""
+    with no_collecting():
+        return _read_comparison(path)
+
+
+@contextmanager
+def no_collecting() -> Iterator[None]:
+    """Nothing that a long recording is read into is garbage, and to look for some takes longer than the reading."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _read_comparison(path: Path) -> Comparison:
     data = _read_object(path)
     record: type[Comparison] | type[Trace] = Comparison if "lanes" in data else Trace
     try:

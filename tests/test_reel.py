@@ -14,7 +14,8 @@ from tests.traces import MODEL, header, make_comparison, make_events
 EVENTS = make_events()
 KEYS = {"schema", "run", "state", "message", "progress", "prompt", "model", "settings", "max_tokens", "lanes"}
 LANE_KEYS = {
-    "id", "method", "title", "subtitle", "state", "rule", "badge", "counters", "views", "first", "prefill_ms", "steps",
+    "id", "method", "title", "subtitle", "state", "rule", "badge", "counters", "views", "asides",
+    "first", "prefill_ms", "steps",
 }  # fmt: skip
 
 
@@ -137,7 +138,8 @@ def test_speed_up_is_unknown_until_both_lanes_have_stepped():
 def test_views_are_those_that_the_steps_have():
     for lane, trace in zip(VALUES[-1]["lanes"], make_comparison().lanes, strict=True):
         expected = [view.name for view in FIGURES if any(view.applies(step) for step in trace.steps)]
-        assert sorted(lane["views"]) == sorted(expected)
+        assert sorted([*lane["views"], *lane["asides"]]) == sorted(expected)
+        assert lane["asides"] == [view.name for view in FIGURES if view.place == "aside"]
 
 
 def test_a_stopped_run_stops_its_lanes_and_keeps_their_steps():

@@ -103,7 +103,7 @@ def test_every_answer_of_the_server_is_in_the_file(made) -> None:
     assert index["value"] == json.loads(json.dumps(reel_of(run, recorded_events(make_comparison())).value))
     for lane in index["value"]["lanes"]:
         assert lane["views"]
-        assert index["frames"][lane["id"]].keys() == set(lane["views"])
+        assert index["frames"][lane["id"]].keys() == {*lane["views"], *lane["asides"]}
         for view, themes in index["frames"][lane["id"]].items():
             for theme, first in themes.items():
                 for part in range(-(-len(lane["steps"]) // BLOCK_STEPS)):

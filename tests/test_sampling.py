@@ -201,3 +201,14 @@ def test_a_probability_a_hair_above_one_is_recorded_as_one() -> None:
 def test_settings_out_of_bounds_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         SamplingSettings(**values)
+
+
+def test_the_best_of_all_rows_at_once_is_the_best_of_each() -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(9, 301, generator=generator).mul(4.0).bfloat16()
+    logits[2, 17] = logits[2, 200] = 40.0  # a tie: the first of the best, as argmax has it
+    chooser = Chooser(SamplingSettings())
+    for row, found in zip(logits, chooser.best_rows(logits), strict=True):
+        expected = chooser.best(row, [])
+        assert (found.token_id, found.origin, found.margin) == (expected.token_id, expected.origin, expected.margin)
+        assert found.probability == pytest.approx(expected.probability, rel=1e-5)

@@ -223,3 +223,27 @@ def test_an_endless_file_is_refused() -> None:
     assert refusal(Path(os.devnull))
     if Path("/dev/zero").exists():
         assert "32 at most" in refusal(Path("/dev/zero"))
+
+
+def test_a_packed_file_reads_as_what_was_packed(tmp_path: Path) -> None:
+    comparison = read_comparison(EXAMPLE_FILE)
+    path = tmp_path / "example.json.gz"
+    write(comparison, path)
+    assert path.stat().st_size < EXAMPLE_FILE.stat().st_size / 4
+    assert read_comparison(path) == comparison
+    first = path.read_bytes()
+    write(comparison, path)
+    assert path.read_bytes() == first, "equal records give equal files"
+
+
+def test_a_packed_file_that_is_broken_or_a_bomb_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "file.json.gz"
+    packed = gzip.compress(b" " * (MAX_FILE_BYTES + 2))
+    for content, complaint in [
+        (b"{}", "is not a packed file"),
+        (packed, "may have 32 at most"),
+        (gzip.compress(b'{"schema_version": 1}')[:-9], "is not valid JSON"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(ExplorerError, match=complaint):
+            read_comparison(path)

@@ -5,11 +5,11 @@ const COST_FIELDS = [
   { name: 'bandwidth', label: 'Memory bandwidth', unit: 'GB/s', least: 0.1, most: 1e5, slide: true },
   { name: 'rate', label: 'Arithmetic rate', unit: 'TFLOP/s', least: 0.001, most: 1e5, slide: true },
   { name: 'overhead', label: 'Overhead of a layer', unit: 'µs', least: 0, most: 1e6 },
-  { name: 'batch', label: 'Sequences at once', unit: 'batch', least: 1, most: 4096 },
+  { name: 'batch', label: 'Sequences at once', unit: '', least: 1, most: 4096 },
   { name: 'parameters', label: 'Parameters read', unit: 'billion', least: 1e-6, most: 1e5, scale: 1e9, model: true },
-  { name: 'width', label: 'Bytes of a weight', unit: '16-bit: 2', least: 0.1, most: 8, model: true },
+  { name: 'width', label: 'Bytes of a weight', unit: '', least: 0.1, most: 8, model: true },
   { name: 'layers', label: 'Layers', unit: '', least: 0, most: 1000, model: true },
-  { name: 'attention', label: 'Attention width', unit: 'queries', least: 0, most: 1e6, model: true },
+  { name: 'attention', label: 'Attention width', unit: '', least: 0, most: 1e6, model: true },
   { name: 'cache', label: 'Cache of a position', unit: 'kB', least: 0, most: 1e5, scale: 1e3, model: true },
 ];
 const OWN_NUMBERS = 'own';
@@ -239,8 +239,8 @@ function recost(typing) {
 
 /** The hardware along the picture: the presets, then the viewer's own where numbers were typed. */
 function costPlaces(cost, chosen) {
-  const places = cost.hardware.map((each) => ({ name: each.name, chosen: { ...chosen, ...hardwareNumbers(each, chosen.width) } }));
-  if (isTyped(HARDWARE_NAMES)) places.push({ name: cost.yours, chosen });
+  const places = cost.hardware.map((each) => ({ name: each.name, folded: each.folded, chosen: { ...chosen, ...hardwareNumbers(each, chosen.width) } }));
+  if (isTyped(HARDWARE_NAMES)) places.push({ name: cost.yours.name, folded: cost.yours.folded, chosen });
   return places;
 }
 
@@ -254,15 +254,25 @@ function redrawCost(figure, cost, chosen, places) {
       trace.visible = asRan;
       continue;
     }
+    const found = places.map((place) => costOf(cost, place.chosen, lane));
     trace.x = places.map((place) => place.name);
-    trace.y = places.map((place) => Number(costOf(cost, place.chosen, lane).speedup.toFixed(4)));
+    trace.y = found.map((result) => Number(result.speedup.toFixed(4)));
+    trace.hovertext = places.map((place, i) => costLabel(trace.name, place.folded, found[i]));
     trace.customdata = places.map(() => [null, lane.lane]);
     said.push(lane.title + ' ' + places.map((place, i) => trace.y[i].toFixed(2) + ' on ' + place.name).join(', '));
   }
-  figure.view.layout.xaxis.range = [-0.4, places.length - 0.6];
+  const { xaxis } = figure.view.layout;
+  xaxis.range = [-0.5, places.length - 0.5];
+  xaxis.tickvals = places.map((place) => place.name);
+  xaxis.ticktext = places.map((place) => place.folded);
   figure.view.alt = 'A model, not a measurement. Speed-up by the model: ' + said.join('; ') + '.';
   figure.drawn = null;
   drawOverview(figure);
+}
+
+/** Both names come from Python, escaped for pictures. */
+function costLabel(name, folded, result) {
+  return '<b>' + name + '</b> on ' + folded.replace('<br>', ' ') + ': ' + result.speedup.toFixed(2) + '\u00d7 by the model<br>break-even ' + Math.round(result.evenRows) + ' rows';
 }
 
 function showCostTable(cost, results) {
@@ -300,7 +310,7 @@ function costWords(cost, chosen, results, places) {
   const here = places.find((place) => place.name === presetOf(cost.hardware, costChosen.hardware).name);
   const name = isTyped(HARDWARE_NAMES) ? 'The hardware of your numbers' : here.name[0].toUpperCase() + here.name.slice(1);
   const widest = drafting.reduce((most, result) => (result.rows > most.rows ? result : most));
-  return [boundWords(name, chosen, widest), contrastWords(cost, drafting, places), draftWords(drafting)].filter(Boolean);
+  return [boundWords(name, chosen, widest), contrastWords(cost, chosen, drafting, places), draftWords(drafting)].filter(Boolean);
 }
 
 function boundWords(name, chosen, widest) {
@@ -313,20 +323,21 @@ function boundWords(name, chosen, widest) {
   return start + cost + 'beyond the break-even arithmetic decides (compute-bound), and a tree must earn its rows.';
 }
 
-function contrastWords(cost, drafting, places) {
+function contrastWords(cost, chosen, drafting, places) {
   const best = drafting.reduce((most, result) => (result.perPass > most.perPass ? result : most)).lane;
   const all = places.map((place) => ({ ...costOf(cost, place.chosen, best), name: place.name })).sort((a, b) => a.speedup - b.speedup);
   const low = all[0];
   const high = all[all.length - 1];
   const at = (result) => result.speedup.toFixed(2) + '\u00d7 on ' + result.name + ' (break-even ' + Math.round(result.evenRows) + ' rows)';
-  if (high.speedup < 1.1 * low.speedup) return best.title + ' would be about as fast on all of these: ' + at(low) + ', ' + at(high) + '.';
-  return 'The same trees and acceptances of ' + best.title + ' give ' + at(low) + ' and ' + at(high) + ': what differs is how much arithmetic comes free with a byte, not the text.';
+  const busy = chosen.batch > 1 ? '' : ' A server decodes many sequences at once and their rows share the break-even: raise the number of sequences to see when drafting stops to pay there.';
+  if (high.speedup < 1.1 * low.speedup) return best.title + ' would gain about as much on all of these: ' + at(low) + ', ' + at(high) + '.' + busy;
+  return 'The same trees and acceptances of ' + best.title + ' give ' + at(low) + ' and ' + at(high) + ': what differs is how much arithmetic comes free with a byte, not the text.' + busy;
 }
 
 function draftWords(drafting) {
   const most = drafting.reduce((top, result) => (result.drafting > top.drafting ? result : top));
   if (most.drafting < 0.05) return '';
-  return 'Drafting takes ' + Math.round(100 * most.drafting) + ' % of ' + most.lane.title + '\u2019s time: ' + most.draftsAStep.toFixed(1) + ' passes of the drafter a step, each a ' + Math.round((100 * most.lane.draft_share)) + ' % of the target\u2019s weights, one after another.';
+  return 'Drafting takes ' + Math.round(100 * most.drafting) + ' % of ' + most.lane.title + '\u2019s time: ' + most.draftsAStep.toFixed(1) + ' passes of the drafter a step, one after another, each over ' + Math.round(100 * most.lane.draft_share) + ' % of the target\u2019s weights.';
 }
 
 function milliseconds(ms) {

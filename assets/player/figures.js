@@ -89,7 +89,7 @@ async function drawPlot(figure, sheet, common, frame, uirevision) {
   const config = { displayModeBar: false, doubleClick: 'reset', ...(common.config || {}), responsive: false };
   set(sheet.plot, { 'aria-label': frame.alt || common.alt || common.label || common.title });
   sheet.token = null;
-  sheet.cross = Boolean(frame.cross);
+  sheet.mark = frame.mark;
   scaleSheet(figure, sheet, layout);
   await plotly.react(sheet.plot, { data: frame.data || [], layout: { ...layout, uirevision }, config });
   if (!sheet.wired) wirePlot(figure, sheet);
@@ -218,7 +218,7 @@ async function drawView(figure) {
   if (common) showLegend(figure, common);
   reserveHeight(figure, key);
   figure.box.classList.remove('waiting');
-  ring(figure);
+  linkFigure(figure);
   showMore(figure);
   tell('figure', figure);
   return true;

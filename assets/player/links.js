@@ -28,22 +28,33 @@ function linkedNode() {
   return state.hover === null ? state.pin : state.hover;
 }
 
+/** The linked node, and those that hold the other bytes of its character, each with its class. */
+function linkedNodes() {
+  const node = linkedNode();
+  if (node === null) return [];
+  const told = detailsOf(node);
+  return [...((told && told.kin) || []).map((each) => [each, 'kin']), [node, 'linked']];
+}
+
 function showLinks() {
   const node = linkedNode();
   const told = node === null ? null : detailsOf(node);
-  const kin = (told && told.kin) || [];
+  const nodes = linkedNodes();
   for (const marked of root.querySelectorAll('.linked, .kin, .same')) marked.classList.remove('linked', 'kin', 'same');
   if (told) lightPlace(told.d);
   const view = laneViews.get(state.lane);
   const capsule = view && view.capsules.get(state.step);
-  for (const [ids, name] of [[kin, 'kin'], [node === null ? [] : [node], 'linked']]) {
-    if (capsule) for (const token of capsule.children) if (ids.includes(token.dataset.node)) token.classList.add(name);
-    for (const figure of boxes.values()) {
-      for (const id of ids) for (const cell of figure.rows.get(id) || []) cell.classList.add(name);
-    }
+  for (const [id, name] of nodes) {
+    if (capsule) for (const token of capsule.children) if (token.dataset.node === id) token.classList.add(name);
   }
-  for (const figure of boxes.values()) ring(figure, kin);
+  for (const figure of boxes.values()) linkFigure(figure, nodes);
   tell('link');
+}
+
+/** One view: its cells, and what is laid over its picture. */
+function linkFigure(figure, nodes = linkedNodes()) {
+  for (const [id, name] of nodes) for (const cell of figure.rows.get(id) || []) cell.classList.add(name);
+  ring(figure, nodes);
 }
 
 /** The same place of the output in every lane: so many positions behind the root of the step that is shown. */
@@ -60,28 +71,36 @@ function lightPlace(depth) {
 function tokenAt(view, position) {
   const { ends, lane, capsules } = view;
   if (position < 0 || !ends.length || position >= ends[ends.length - 1]) return null;
-  if (lane.first && position === 0) return view.stream.querySelector('.prefill .dx-t');
+  if (position < headOf(lane)) return view.stream.querySelectorAll('.given .dx-t, .prefill .dx-t')[position];
   const step = stepAt(view, position);
   return capsules.get(step).children[position - startOf(view, step)] || null;
 }
 
 /** A ring around the linked node and, fainter, around those that share its character. */
-function ring(figure, kin = []) {
+function ring(figure, nodes = linkedNodes()) {
   const node = linkedNode();
-  const { box, plot, overlay, cross } = figure.sheet;
+  const { box, plot, overlay, mark: way } = figure.sheet;
   overlay.replaceChildren();
   if (node === null || box.hidden || !plot._fullLayout) return;
   const { xaxis, yaxis } = plot._fullLayout;
   if (!xaxis || !yaxis) return;
-  if (cross) return overlay.append(...bandsOf(plot.data || [], node, xaxis, yaxis));
-  for (const [id, name] of [...kin.map((each) => [each, ' kin']), [node, node === state.pin ? ' pinned' : '']]) {
-    for (const [x, y] of placesOf(plot.data || [], id)) {
-      const mark = el('i', 'dx-ring' + name);
+  if (way === 'cross') return overlay.append(...bandsOf(plot.data || [], node, xaxis, yaxis));
+  for (const [id, name] of nodes) {
+    for (const [x, y, entry] of placesOf(plot.data || [], id)) {
+      const mark = el('i', 'dx-ring ' + (name === 'kin' ? 'kin' : id === state.pin ? 'pinned' : ''));
       mark.style.left = xaxis._offset + xaxis.d2p(x) + 'px';
       mark.style.top = yaxis._offset + yaxis.d2p(y) + 'px';
+      if (way === 'box') frameBox(mark, entry, Math.abs(xaxis.d2p(1) - xaxis.d2p(0)));
       overlay.append(mark);
     }
   }
+}
+
+/** Where nodes are boxes a frame around the box: half its width and height stand behind the node's id. */
+function frameBox(mark, [, halfWidth, halfHeight], unit) {
+  const [wide, high] = [halfWidth, halfHeight].map((half) => half * unit + 4);
+  mark.classList.add('box');
+  Object.assign(mark.style, { width: 2 * wide + 'px', height: 2 * high + 'px', margin: -high + 'px ' + -wide + 'px' });
 }
 
 function* placesOf(traces, node, which = 0) {
@@ -91,7 +110,7 @@ function* placesOf(traces, node, which = 0) {
     if (!Array.isArray(custom)) continue;
     for (let i = 0; i < custom.length; i += 1) {
       if (trace.type !== 'heatmap') {
-        if (id(custom[i]) === node) yield [trace.x[i], trace.y[i]];
+        if (id(custom[i]) === node) yield [trace.x[i], trace.y[i], custom[i]];
         continue;
       }
       for (let j = 0; j < custom[i].length; j += 1) {

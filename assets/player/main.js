@@ -131,7 +131,7 @@ function advanceSoon(waited = 0) {
 
 function narrate(view, count) {
   write(parts.stepTitle, view ? view.lane.title + (count ? ', step ' + (state.step + 1) + ' of ' + count : '') : '');
-  const say = count ? view.lane.steps[state.step].say || [] : [];
+  const say = count ? veilWords() || view.lane.steps[state.step].say || [] : [];
   const told = JSON.stringify([state.run, state.lane, state.step, say]);
   if (count && parts.told === told) return; // the same step again: it must not be spoken twice
   parts.told = told;
@@ -200,10 +200,11 @@ function addLane(lane) {
 
 function startOver(value) {
   const before = state.lane;
+  const stays = value.continues && value.continues === state.run ? state.step : null; // a copy that gets one more lane
   if (playTimer !== null) stopPlay();
   state.run = value.run;
   state.step = 0;
-  state.follow = BUSY.has(value.state);
+  state.follow = BUSY.has(value.state) && stays === null;
   state.hover = state.pin = null;
   laneViews.clear();
   parts.lanes.replaceChildren();
@@ -212,7 +213,8 @@ function startOver(value) {
   forgetRefusals();
   for (const lane of value.lanes) updateLane(addLane(lane), lane, value.max_tokens);
   state.lane = laneViews.has(before) ? before : bestLane(value.lanes);
-  if (!state.follow) state.step = bestStep(laneViews.get(state.lane).lane);
+  if (stays !== null) state.step = stays;
+  else if (!state.follow) state.step = bestStep(laneViews.get(state.lane).lane);
   tell('run');
 }
 
@@ -274,11 +276,16 @@ function promptKey(event) {
 const ANSWER_MS = 20000;
 let answerTimer = null;
 
-/** Shown at once: until the server answers, the run before must not look like the one that was asked for. */
-function runPressed() {
+/** Something was asked of the server that comes as a value. */
+function awaitAnswer(words) {
   clearTimeout(answerTimer);
   answerTimer = setTimeout(() => showState('error', 'The server does not answer; check that it runs and try again.', null), ANSWER_MS);
-  showState('preparing', 'Sending the prompt.', null);
+  showState('preparing', words, null);
+}
+
+/** Shown at once: until the server answers, the run before must not look like the one that was asked for. */
+function runPressed() {
+  awaitAnswer('Sending the prompt.');
   // From here on the arrow keys belong to the player.
   if (isTyping(document.activeElement)) document.activeElement.blur();
 }

@@ -9,15 +9,15 @@ const PICTURE_FAILS = 'This picture could not be made; try another browser, or a
 
 function pictureTool(figure) {
   const box = el('div');
-  const list = makeMenu('picture', box);
+  const list = makeMenu('image', box);
   const entry = (label, title, action) => set(button('dx-text', null, (event) => action(event.currentTarget), label), { title });
   list.append(
     entry('SVG', 'Lines and text that can be enlarged and edited', (pressed) => keepPicture(figure, 'svg', pressed)),
     entry('PNG', 'Pixels, twice as fine as on this screen', (pressed) => keepPicture(figure, 'png', pressed)),
   );
-  on('figure', (drawn) => { if (drawn === figure) box.firstChild.hidden = !hasPicture(figure); });
-  box.firstChild.hidden = true;
-  return box.firstChild;
+  const menu = set(box.firstChild, { hidden: true });
+  on('figure', (drawn) => { if (drawn === figure) menu.hidden = !hasPicture(figure); });
+  return menu;
 }
 
 function hasPicture(figure) {
@@ -61,9 +61,9 @@ function pictureWords(figure) {
   const lanes = value.lanes.map((each) => each.title).join(', ');
   const count = stepCount(state.lane);
   const where = isOverview(figure)
-    ? lanes + (figure.axis ? ' \u00b7 ' + figure.axis : '')
+    ? [lanes, figure.axis, figure.sheet.overlay.firstChild && 'marked: ' + lane.lane.title + ', step ' + (state.step + 1)].filter(Boolean).join(' \u00b7 ')
     : [lane.lane.title, lane.lane.subtitle, 'step ' + (state.step + 1) + ' of ' + count].filter(Boolean).join(' \u00b7 ');
-  return { title, where, prompt: 'Prompt: ' + oneLine(value.prompt), model: [value.model, value.settings].filter(Boolean).join(' \u00b7 ') };
+  return { title, where, below: ['Prompt: ' + oneLine(value.prompt), value.model, value.settings].filter(Boolean) };
 }
 
 async function composePicture(figure) {
@@ -91,8 +91,7 @@ async function composePicture(figure) {
   top += 10;
   place(drawn);
   if (legend) place(legend);
-  line(words.prompt, 12, colourOf('soft'), 400);
-  line(words.model, 12, colourOf('soft'), 400);
+  for (const text of words.below) line(text, 12, colourOf('soft'), 400);
   const height = Math.ceil(top + PICTURE_PAD - 6);
   set(sheet, { height, viewBox: '0 0 ' + width + ' ' + height, role: 'img', 'aria-label': words.title + ', ' + words.where });
   sheet.prepend(svgNode('rect', { width, height, fill: colourOf('card') }));

@@ -68,6 +68,8 @@ function answersFrom(index) {
       const axes = index.overviews[view];
       return { view: await unpackJson(axes[axis || Object.keys(axes)[0]][theme]) };
     }),
+    // reading it as text takes the mark in front away, by which Excel knows UTF-8
+    table: answering(async ({ table }) => ({ name: table + '.csv', text: '\ufeff' + (await (await unpack(index.tables[table])).text()) })),
     recording: answering(async () => ({ name: 'comparison.json', text: await (await unpack(index.recording)).text() })),
   };
 }

@@ -42,7 +42,7 @@ def _match(choice: str) -> tuple[CodeLine, ...]:
     return (
         CodeLine(ACCEPT, f"from the root down: want ← {choice}"),
         CodeLine(ACCEPT, "  a draft below is want: accept it, go on from there", "accepted"),
-        CodeLine(ACCEPT, "  none is: reject the drafts below, stop", "rejected"),
+        CodeLine(ACCEPT, "  none is: reject the drafts below, stop", "stopped"),
         CodeLine(ACCEPT, "next ← want"),
     )
 

@@ -24,7 +24,7 @@ def accept_matching(tree: CandidateTree, logits: Tensor, chooser: Chooser, histo
     """
     children = tree.children()
     tokens = tree.token_ids
-    known = chooser.best_rows(logits[: len(tree)]) if chooser.plain and logits.device.type == "cuda" else None
+    known = _known(tree, logits, chooser)
     best = _best(tree, logits, chooser, known)
     rule = "greedy match" if chooser.greedy else "sample match"
     decisions: dict[int, Decision] = {}
@@ -50,6 +50,11 @@ def _best(tree: CandidateTree, logits: Tensor, chooser: Chooser, known: Sequence
     return logits[: len(tree)].argmax(dim=-1).tolist() if chooser.plain else None
 
 
+def _known(tree: CandidateTree, logits: Tensor, chooser: Chooser) -> list[Choice] | None:
+    """Every node's choice, where one transfer may bring them all and waiting for a second one would cost more."""
+    return chooser.best_rows(logits[: len(tree)]) if chooser.plain and logits.device.type == "cuda" else None
+
+
 def accept_block(
     tree: CandidateTree, logits: Tensor, chooser: Chooser, history: Sequence[int], *, whole: bool
 ) -> Verdict:
@@ -60,8 +65,10 @@ def accept_block(
     target's distribution: at each position it is one function of the target_probs and of a draw of its own.
     """
     tokens = tree.token_ids
-    if chooser.plain:
-        wanted = logits[: len(tree)].argmax(dim=-1).tolist()
+    known = _known(tree, logits, chooser)
+    best = _best(tree, logits, chooser, known)
+    if best is not None:
+        wanted = best
     else:
         contexts = [[*history, *tokens[1 : node + 1]] for node in range(len(tree))]
         wanted = [chooser.choose(logits[n], seen, len(seen)).token_id for n, seen in enumerate(contexts)]
@@ -71,6 +78,6 @@ def accept_block(
     settled = agreed == len(tree) - 1 or not whole
     last = agreed if settled else 0
     seen = [*history, *tokens[1 : last + 1]]
-    choice = chooser.choose(logits[last], seen, len(seen))
+    choice = known[last] if known else chooser.choose(logits[last], seen, len(seen))
     accepted = tuple(range(1, agreed + 1)) if settled else ()
     return Verdict(accepted, choice, decisions, tuple(wanted), commits=settled)

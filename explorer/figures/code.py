@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from explorer.events import LaneHeader
-from explorer.figures.base import Json, View, payload_as, step_name
+from explorer.figures.base import Json, View, path_end, payload_as, step_name
 from explorer.figures.reasons import branch_role
 from explorer.figures.theme import Theme
 from explorer.payloads import JacobiPayload
@@ -20,7 +20,8 @@ RUNS: Mapping[str, Callable[[Step], bool]] = MappingProxyType(
         "drafts": lambda step: len(step.nodes) > 1,
         "judged": lambda step: any(node.decision is not None for node in step.nodes),
         "accepted": lambda step: bool(step.accepted),
-        "rejected": lambda step: any(node.status == "rejected" for node in step.nodes),
+        "stopped": lambda step: any(node.parent == path_end(step) for node in step.nodes[1:]),
+        "dropped": lambda step: any(node.status in ("rejected", "unreached") for node in step.nodes),
         "failed": lambda step: any(
             node.decision is not None and node.decision.residual_mass is not None for node in step.nodes
         ),

@@ -30,7 +30,10 @@ def formula_of() -> Json:
     return {
         "formula": [[name, as_json(expression)] for name, expression in FORMULA.items()],
         "units": dict(UNITS),
-        "written": {"max": [written(name, True) for name in FORMULA], "sum": [written(name, False) for name in FORMULA]},
+        "written": {
+            "max": [written(name, True) for name in FORMULA],
+            "sum": [written(name, False) for name in FORMULA],
+        },
         "symbols": [list(pair) for pair in SYMBOLS.values()],
     }
 
@@ -79,7 +82,10 @@ def _row(trace: Trace, check: Check) -> list[Cell]:
 def _pair(measured: float | None, said: float | None, unit: str) -> list[Cell]:
     error = _error(measured, said)
     shown = [f"{value:.2f}{unit}" if value is not None else "–" for value in (measured, said)]
-    return [*(cell(text, n=True) for text in shown), cell("–" if error is None else f"{error:+.0%}", n=True)]
+    return [
+        *(cell(text, n=True) for text in shown),
+        cell("–" if error is None else f"{error:+.0%}".replace("-0%", "+0%"), n=True),
+    ]
 
 
 def _error(measured: float | None, said: float | None) -> float | None:

@@ -81,7 +81,8 @@ def about(header: LaneHeader, step: Step, node: Node) -> Json:
         "here": _best(step.nodes[node.parent].target_top if node.parent is not None else (), node.token_id),
         "after": _best(node.target_top, None),
     }
-    return _told(step, node.id, node.text, role, STATUS[role], explain(step, node), values) | around
+    told = _told(step, node.id, node.text, role, STATUS[role], explain(step, node), values)
+    return told | around | {"d": node.depth}
 
 
 def about_next(header: LaneHeader, step: Step) -> Json:
@@ -99,7 +100,7 @@ def about_next(header: LaneHeader, step: Step) -> Json:
         step, NEXT, own.text, "bonus" if added else "cut", "target's own" if added else "not added",
         explain_next(step), values,
     )  # fmt: skip
-    return told | {"here": _best(end.target_top, own.token_id), "after": []}
+    return told | {"here": _best(end.target_top, own.token_id), "after": [], "d": end.depth + 1}
 
 
 def _told(

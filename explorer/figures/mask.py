@@ -71,7 +71,7 @@ def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
     }
     width = LABELS + pitch * (rows + 3)
     data = [_points(step, pitch, theme)]
-    return {"data": data, "layout": layout, "alt": describe(step), "min_width": width, "cross": True}
+    return {"data": data, "layout": layout, "alt": describe(step), "min_width": width, "mark": "cross"}
 
 
 def _points(step: Step, pitch: int, theme: Theme) -> Json:

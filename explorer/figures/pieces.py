@@ -10,6 +10,9 @@ from explorer.trace import Step
 
 _BYTES = re.compile(r"<([0-9A-F]{2}(?: [0-9A-F]{2})*)>")
 
+LONGEST = 4
+"""Bytes of a character, and so tokens of it, at most."""
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -18,7 +21,7 @@ class Piece:
     shown: str
     """As hexadecimal numbers."""
     text: str | None
-    """Of all pieces together; None where they do not make whole characters."""
+    """Of the fewest pieces around it that make whole characters; None where they do not."""
     nodes: tuple[int | str, ...]
     """The tokens that hold them, this one among them, in order."""
 
@@ -35,13 +38,22 @@ def piece_of(step: Step, node: int | str) -> Piece | None:
     data = bytes_of(_text(step, node))
     if data is None:
         return None
-    chain = [node]
-    while (above := _above(step, chain[0])) is not None and bytes_of(_text(step, above)) is not None:
-        chain.insert(0, above)
-    while (below := _below(step, chain[-1])) is not None and bytes_of(_text(step, below)) is not None:
-        chain.append(below)
-    whole = b"".join(bytes_of(_text(step, each)) or b"" for each in chain)
-    return Piece(data.hex(" ").upper(), _decoded(whole), tuple(chain))
+    before, after = [node], [node]
+    while len(before) < LONGEST and (up := _above(step, before[0])) is not None and _part(step, up):
+        before.insert(0, up)
+    while len(after) < LONGEST and (down := _below(step, after[-1])) is not None and _part(step, down):
+        after.append(down)
+    chain, at = [*before[:-1], *after], len(before) - 1
+    spans = [(first, last) for first in range(at + 1) for last in range(at + 1, len(chain) + 1)]
+    for first, last in sorted(spans, key=lambda span: span[1] - span[0]):
+        whole = _decoded(b"".join(_part(step, each) or b"" for each in chain[first:last]))
+        if whole is not None:
+            return Piece(data.hex(" ").upper(), whole, tuple(chain[first:last]))
+    return Piece(data.hex(" ").upper(), None, tuple(chain))
+
+
+def _part(step: Step, node: int | str) -> bytes | None:
+    return bytes_of(_text(step, node))
 
 
 def _decoded(data: bytes) -> str | None:

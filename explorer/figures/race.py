@@ -46,7 +46,26 @@ def build(run: Run, theme: Theme, horizontal: str) -> Json:
         cursor = {r.header.lane: [[float(i), float(i + 1)] for i in range(len(r.steps))] for r in records}
     else:
         cursor = {r.header.lane: cursor_of(r) for r in records}
-    return {"data": data, "layout": layout, "cursor": cursor, "alt": describe(records, horizontal), "min_width": 320}
+    return {
+        "data": data,
+        "layout": layout,
+        "cursor": cursor,
+        "alt": describe(records, horizontal),
+        "min_width": 320,
+    } | _terms(horizontal)
+
+
+def _terms(horizontal: str) -> Json:
+    """What the axes mean, and which of them the machine decides."""
+    across = {
+        "passes": (
+            "target passes",
+            "count: forward passes of the target after the prefill, one a step, on any machine.",
+        ),
+        "ms": ("lane clock", "measured: milliseconds of this lane's own work on this machine, prefill included."),
+    }[horizontal]
+    tokens = ("output tokens", "count: the prefill's first token and what the steps added, end token included.")
+    return {"definitions": [list(across), list(tokens)]}
 
 
 def _trace(record: LaneRecord, place: int, horizontal: str, theme: Theme) -> Json:

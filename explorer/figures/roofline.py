@@ -51,7 +51,11 @@ def curves_of(run: Run, theme: Theme) -> list[Curve]:
     styles = theme.lanes
     return [
         Curve(
-            record, trace, styles[place % len(styles)], workload(trace), measured_speedup(plain, trace) if plain else None
+            record,
+            trace,
+            styles[place % len(styles)],
+            workload(trace),
+            measured_speedup(plain, trace) if plain else None,
         )
         for place, record, trace in ended
     ]
@@ -74,11 +78,12 @@ def build(run: Run, theme: Theme, horizontal: str) -> Json:
     data = [_line(curve, places, own) for curve in drawn]
     data += [_mark(curve, places[0], theme) for curve in drawn if here and curve.measured]
     layout = base_layout(theme) | {
-        "height": 400,
+        "height": 360,
         "showlegend": True,
         "legend": legend_above(theme.ink),
-        "margin": {"l": 52, "r": 16, "t": 44, "b": 112},
-        "xaxis": axis(theme, type="category", tickangle=-28, range=[-0.4, len(places) - 0.6]),
+        "margin": {"l": 52, "r": 16, "t": 30, "b": 52},
+        "xaxis": axis(theme, type="category", tickangle=0, range=[-0.5, len(places) - 0.5])
+        | {"tickvals": [each.name for each in places], "ticktext": [folded(each.name) for each in places]},
         "yaxis": axis(theme, "speed-up over plain decoding", rangemode="tozero"),
         "shapes": [_even(theme)],
     }
@@ -87,7 +92,7 @@ def build(run: Run, theme: Theme, horizontal: str) -> Json:
         "layout": layout,
         "cursor": {},
         "alt": describe(drawn, places, own, here) if curves else NOTHING,
-        "min_width": 600,
+        "min_width": 720,
         "cost": _cost(curves, places, own, here) if curves else None,
     }
 
@@ -103,8 +108,18 @@ def _line(curve: Curve, places: list[Hardware], own: ModelSize) -> Json:
         "y": [round(value, 4) for value in values],
         "customdata": [[None, curve.record.header.lane] for _ in places],
         "line": {"color": curve.style.colour, "dash": curve.style.dash, "width": 2},
-        "marker": {"symbol": f"{curve.style.symbol}-open", "size": 9, "color": curve.style.colour, "line": {"width": 2}},
-        "hovertemplate": f"<b>{curve.name}</b> on %{{x}}: %{{y:.2f}}× by the model<extra></extra>",
+        "marker": {
+            "symbol": f"{curve.style.symbol}-open",
+            "size": 9,
+            "color": curve.style.colour,
+            "line": {"width": 2},
+        },
+        "hovertext": [
+            f"<b>{curve.name}</b> on {plotly_text(each.name)}: {value:.2f}× by the model<br>"
+            f"break-even {even_rows(curve.work, each, own):,.0f} rows"
+            for each, value in zip(places, values, strict=True)
+        ],
+        "hoverinfo": "text",
         "cliponaxis": False,
     }
 
@@ -126,7 +141,8 @@ def _mark(curve: Curve, machine: Hardware, theme: Theme) -> Json:
             "color": curve.style.colour,
             "line": {"width": 1.5, "color": theme.card},
         },
-        "hovertemplate": f"<b>{curve.name}</b>, the machine of this recording: %{{y:.2f}}× measured<extra></extra>",
+        "hovertext": [f"<b>{curve.name}</b>, the machine of this recording: {curve.measured or 0.0:.2f}× measured"],
+        "hoverinfo": "text",
         "cliponaxis": False,
     }
 
@@ -141,18 +157,27 @@ def _cost(curves: list[Curve], places: list[Hardware], own: ModelSize, here: boo
     """What the page needs to evaluate the formula for numbers that a viewer types."""
     return {
         **formula_of(),
-        "hardware": [asdict(each) for each in places],
+        "hardware": [asdict(each) | {"folded": folded(each.name)} for each in places],
         "sizes": [asdict(each) for each in _sizes(own)],
         "here": here,
-        "yours": YOURS,
+        "yours": {"name": YOURS, "folded": folded(YOURS)},
         "lanes": [
             {"lane": curve.record.header.lane, "title": curve.record.header.title, "drafts": curve.drafts}
             | {"measured": curve.measured and round(curve.measured, 4)}
-            | asdict(curve.work)
+            | {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(curve.work).items()}
             for curve in curves
         ],
         "check": check_of([curve.trace for curve in curves], BASELINE, places[0]) if here else None,
     }
+
+
+def folded(name: str) -> str:
+    """A name on two lines, as even as its words allow."""
+    words = name.split()
+    cuts = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
+    return (
+        plotly_text(name) if not cuts else "<br>".join(map(plotly_text, min(cuts, key=lambda cut: max(map(len, cut)))))
+    )
 
 
 def _sizes(own: ModelSize) -> list[ModelSize]:

@@ -29,7 +29,7 @@ STEEP = (0.0, 0.08, 0.16, 0.26, 0.38, 0.5, 0.62, 0.74, 0.84, 0.92, 1.0)
 CROWD = 22
 """Rows above which a drawing is crowded."""
 
-LARGE, BRIEF = 24, 14
+LARGE, BRIEF = 30, 14
 """Trees of more drafts than LARGE have a short version; BRIEF drafts in it, and more where more were judged."""
 
 Point = tuple[int, int]
@@ -276,7 +276,7 @@ def _branch_marks(step: Step, boxes: list[Box], sizes: Sizes, theme: Theme) -> l
 
 
 def _hover_points(step: Step, boxes: list[Box], sizes: Sizes) -> Json:
-    """Unseen markers over the boxes, which carry the node ids and the hover labels."""
+    """Unseen markers over the boxes, which carry node ids, half widths and heights, and the hover labels."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -284,7 +284,7 @@ def _hover_points(step: Step, boxes: list[Box], sizes: Sizes) -> Json:
         "x": [(box.left + box.right) // 2 for box in boxes],
         "y": [box.middle for box in boxes],
         "marker": {"size": 2 * sizes.half, "opacity": 0},
-        "customdata": [[box.node] for box in boxes],
+        "customdata": [[box.node, (box.right - box.left) / 2, sizes.half] for box in boxes],
         "hovertext": [
             _about_next(step) if box.node == NEXT else _about(step, step.nodes[int(box.node)]) for box in boxes
         ],
@@ -338,7 +338,7 @@ def _drawing(step: Step, theme: Theme, kept: frozenset[int] | None) -> Json:
     layout = {"height": height, "xaxis": {"range": [0, width]}, "yaxis": {"range": [height, 0]}}
     data = [*_lines(boxes, sizes, theme), *_texts(boxes, sizes, theme)]
     data += [*_branch_marks(step, boxes, sizes, theme), _hover_points(step, boxes, sizes)]
-    return {"data": data, "layout": layout, "min_width": width}
+    return {"data": data, "layout": layout, "min_width": width, "mark": "box"}
 
 
 def describe(step: Step) -> str:

@@ -19,7 +19,7 @@ def shared_lines(params: Mapping[str, Any]) -> tuple[CodeLine, ...]:
     return (
         CodeLine("prefill", "read the prompt with the target; root ← its first token"),
         *((CodeLine("draft", f"add up to {branch} tokens copied from the context", "copied"),) if copied else ()),
-        CodeLine("verify", "p ← target(root and drafts), one pass, each row sees its ancestors"),
+        CodeLine("verify", "p ← target(root, drafts) in one pass, by the tree mask"),
         *rule_code(params),
         CodeLine("commit", "output ← output, accepted drafts, next", "committed"),
         CodeLine("commit", "cache ← the rows of root and accepted drafts; root ← next", "committed"),

@@ -111,7 +111,7 @@ class DraftModelMethod(Method):
             CodeLine("drafter-prefill", "read the prompt with the draft model"),
             CodeLine("draft", "feed the draft model what was committed since", "drafts"),
             CodeLine("draft", f"{times} times: q ← its distribution, x ← its choice, feed x", "drafts"),
-            CodeLine("commit", "draft's cache ← without the rows of rejected drafts", "rejected"),
+            CodeLine("commit", "draft's cache ← without the rows of drafts that were not accepted", "dropped"),
             *(lesson if adaptive else ()),
         )
 

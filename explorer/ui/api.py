@@ -46,7 +46,7 @@ def compared(studio: Studio, prompt: Any, lanes: Any, settings: Any) -> Iterator
     """Lists of events, the last one with the comparison. gr.Error holds the sentence where the input is refused."""
     stop = threading.Event()
     try:
-        wanted = read_request(prompt, {"lanes": named(lanes), "settings": {} if settings is None else settings})
+        wanted = read_request(prompt, {"lanes": named(lanes), "settings": checked(settings)})
         with closing(bundles(studio.compare(wanted, stop))) as sent:
             yield from sent
     except ExplorerError as error:
@@ -60,9 +60,16 @@ def compared(studio: Studio, prompt: Any, lanes: Any, settings: Any) -> Iterator
 
 def named(lanes: Any) -> Any:
     """The lanes as the page writes them: a bare name is a method at its defaults."""
-    if not isinstance(lanes, list):
+    if not isinstance(lanes, list) or not all(isinstance(lane, str | dict) for lane in lanes):
         raise ExplorerError('Lanes must be a list of method names, or of objects like {"method": "eagle"}.')
     return [{"method": lane} if isinstance(lane, str) else lane for lane in lanes]
+
+
+def checked(settings: Any) -> Json:
+    """The settings, which may be left out."""
+    if settings is not None and not isinstance(settings, dict):
+        raise ExplorerError('Settings must be an object like {"max_new_tokens": 48}; {} takes the defaults.')
+    return settings or {}
 
 
 def bundles(events: Iterator[Event], clock: Callable[[], float] = time.monotonic) -> Iterator[list[Json]]:

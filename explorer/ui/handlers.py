@@ -21,7 +21,7 @@ from explorer.replay import replay_html
 from explorer.runs import Run
 from explorer.session import Studio, recorded_events
 from explorer.trace import Comparison
-from explorer.trace_io import read_comparison, to_json
+from explorer.trace_io import no_collecting, read_comparison, to_json
 from explorer.ui.controls import read_request
 
 LOG = logging.getLogger(__name__)
@@ -96,8 +96,9 @@ class Handlers:
         run = self._studio.runs.new(recorded=True)
         reel = Reel(run)
         try:
-            for event in recorded_events(read_comparison(Path(path or ""))):
-                reel.apply(event)
+            with no_collecting():
+                for event in recorded_events(read_comparison(Path(path or ""))):
+                    reel.apply(event)
         except ExplorerError as error:
             return failed(reel, str(error))
         except Exception:

@@ -150,7 +150,7 @@ def read_link(query: object, missing: Mapping[str, str | None]) -> Link:
         return link
     link.prompt, link.open, link.lesson = (named.get(name, "") for name in ("prompt", "open", "lesson"))
     _read_lanes(link, [text for name, text in pairs if name == "lane"], missing)
-    link.settings = _readable(link, RunSettings, named, "A run")
+    link.settings = _readable(link, RunSettings, named, "The link")
     _read_place(link, named)
     return link
 

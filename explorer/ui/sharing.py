@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from explorer.csv_tables import csv_text
+from explorer.csv_tables import BYTE_ORDER_MARK, csv_text
 from explorer.errors import ExplorerError
 from explorer.runs import Run
 from explorer.session import EXAMPLE_ID, Studio
+from explorer.ui.lessons import RUN_ID as LESSON_ID
 from explorer.ui.links import VERSION, Link, query_of, read_link, request_of
 
 LOG = logging.getLogger(__name__)
 GONE = "This run is no longer held; run it again."
-BYTE_ORDER_MARK = "\ufeff"
-"""Without it Excel takes a CSV file for the machine's own old encoding."""
 
 Json = dict[str, Any]
 
@@ -31,6 +30,8 @@ class Sharing:
             run = self._run(question)
             if run.id == EXAMPLE_ID:
                 return {"ok": True, "query": f"v={VERSION}&open={EXAMPLE_ID}"}
+            if run.id.startswith(LESSON_ID.format("")):
+                return {"ok": True, "query": f"v={VERSION}&lesson={run.id.removeprefix(LESSON_ID.format(''))}"}
             return {"ok": True, "query": query_of(request_of(run))}
         except ExplorerError as error:
             return {"ok": False, "error": str(error)}

@@ -21,12 +21,15 @@ def test_the_toy_is_checked_on_the_cpu(
     status = gpu_check.main(["--device", "cpu", "--tiny", "--dtypes", "float32", "--out", str(out)])
     found = json.loads(out.read_text(encoding="utf-8"))["dtypes"]["float32"]
     assert status == 0
-    assert [row["method"] for row in found["equality"]] == [method.name for method in METHODS]
+    names = [method.name for method in METHODS]
+    assert [(row["execution"], row["method"]) for row in found["equality"]] == [
+        (execution, name) for execution in ("eager", "static") for name in names
+    ]
     assert all(row["right"] for row in found["equality"])
     assert [row["nodes"] for row in found["passes"]] == [1, 4]
     for row in found["passes"]:
-        assert all(row[mode]["median"] > 0.0 for mode in MODES if mode != "graph")
-        assert row["graph"] == "CUDA only"
+        assert all(row[mode]["median"] > 0.0 for mode in MODES if mode != "graphs")
+        assert row["graphs"].startswith("CUDA graphs need a CUDA device")
     assert "all outputs are generate's" in capsys.readouterr().out
 
 

@@ -43,8 +43,11 @@ def build(view: View, step: Step, theme: Theme = LIGHT, method: str = "eagle") -
         check_numbers(built["data"])
     elif view.kind == "table":
         check_rows(view, step, built, method)
-    else:
+    elif view.kind == "text":
         check_lines(built)
+    else:
+        assert view.place == "aside"
+        assert_plain_json(view.common(header(method), [step]))
     return built
 
 
@@ -72,7 +75,7 @@ def check_rows(view: View, step: Step, built: dict[str, Any], method: str) -> No
         assert len(row) == len(columns)
         for cell in row:
             assert isinstance(cell["t"], str)
-            assert cell.keys() <= {"t", "k", "n", "bar", "node", "title", "m"}
+            assert cell.keys() <= {"t", "k", "n", "bar", "node", "title", "m", "lit"}
             assert 0 <= cell.get("bar", 0) <= 1
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from explorer.figures.base import NEXT
 from explorer.figures.theme import THEMES
-from explorer.figures.tree import TREE, char_cells, plan, tidy_rows
+from explorer.figures.tree import BRIEF, LARGE, TREE, brief_nodes, char_cells, plan, tidy_rows
 from tests.figures.checks import LIGHT, assert_harmless, build, drawn_texts, nodes_trace
 from tests.judged import branch_step
 from tests.traces import HOSTILE, big_step, example_step, lookahead_step, make_step
@@ -150,3 +150,30 @@ def test_what_the_context_proposed_has_a_mark_of_its_own_shape():
     assert "by the drafter and by the context" in hover[1]
     assert TREE.rare(branch_step()) == ["copied", "both"]
     assert not TREE.rare(example_step())
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=list(STEPS))
+def test_a_large_tree_has_a_short_version(step):
+    built = build(TREE, step)
+    assert ("brief" in built) == (len(step.nodes) - 1 > LARGE)
+    if "brief" in built:
+        short = built["brief"]
+        (points,) = nodes_trace(short)
+        kept = [ids[0] for ids in points["customdata"]]
+        judged = {node.id for node in step.nodes if node.status in ("root", "accepted", "rejected")}
+        assert judged <= set(kept)
+        assert kept[-1] == NEXT
+        assert len(kept) - 2 <= max(BRIEF, len(judged) - 1)
+        assert all(step.nodes[node].parent in kept for node in kept[1:-1])
+        assert short["layout"]["height"] <= built["layout"]["height"]
+        assert short["alt"].startswith(built["alt"])
+        assert short["words"] != short["all"]
+
+
+def test_the_short_version_keeps_the_best_of_what_nobody_judged():
+    step = make_step("a", [(0, "b", 0.5), *((1, f"c{place}", 0.01 * place) for place in range(1, 40))], [], "x")
+    kept = brief_nodes(step)
+    left = [node for node in step.nodes[1:] if node.id not in kept]
+    unjudged = [node for node in step.nodes[1:] if node.id in kept and node.status == "unreached"]
+    assert unjudged
+    assert min(node.score for node in unjudged) >= max(node.score for node in left)
