@@ -28,6 +28,7 @@ function takeValue(value) {
 }
 
 function reset() {
+  restoring = false;
   takeValue(first);
   dropUnusable();
   forget();
@@ -182,11 +183,17 @@ element.classList.add('dx');
 element.replaceChildren(summary, editor);
 takeRemembered();
 refresh();
-if (JSON.stringify(valueNow()) !== JSON.stringify(first)) send();
+let restoring = !isSame(valueNow(), first);
+if (restoring) send();
+
+function isSame(one, other) {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
 
 // A link that was opened fills the editor; what it asks for is not remembered, the viewer did not choose it.
 watch('value', () => {
-  if (JSON.stringify(props.value) === JSON.stringify(valueNow())) return;
+  if (isSame(props.value, valueNow())) return;
+  if (restoring && isSame(props.value, first)) return void setTimeout(send, 0); // the page was made after this
   takeValue(props.value);
   refresh();
 });

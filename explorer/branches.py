@@ -143,10 +143,12 @@ def source_of(run: Run, lane: str) -> Source:
     method = find_method(trace.method)
     own = {name: given[name] for name in method.Params.model_fields if name in given}
     shared = given.get("sampling", given)
+    if not isinstance(shared, dict):
+        shared = {"temperature": None}
     try:
         names = SamplingSettings.model_fields
         sampling = SamplingSettings(**{name: shared[name] for name in names if name in shared})
-    except (ValidationError, TypeError):
+    except ValidationError:
         raise ExplorerError("This recording does not tell how its tokens were chosen, so it cannot go on.") from None
     budget = given.get("max_new_tokens")
     usable = budget if isinstance(budget, int) and 0 < budget < 10**6 else run.max_new_tokens
@@ -194,7 +196,7 @@ def _before_root(earlier: Sequence[Step]) -> tuple[TopToken, ...]:
 
 
 def choices(run: Run, posted: object) -> dict[str, Any]:
-    """What a viewer may choose at a node: {lane, step, node} -> {position, token, taken, instead}. ExplorerError else."""
+    """What a viewer may choose at a node: {lane, step, node} -> {position, token, taken, instead}."""
     if not isinstance(posted, dict):
         raise ExplorerError("The question must be an object with named fields.")
     lane, step, node = (posted.get(name) for name in ("lane", "step", "node"))
@@ -258,6 +260,7 @@ def _forced(run: Run, source: Source, lane: str, force: ForcedToken, target: Tar
     place = place_of(source.trace, force.step, force.node)
     chosen = _chosen(force, place, target)
     given, output = (*place.before, *chosen), [token.id for token in source.trace.tokens]
+    _refuse_unknown(given, target)
     same = next((at for at, pair in enumerate(zip(given, output, strict=False)) if pair[0] != pair[1]), len(output))
     position = min(same, len(place.before))
     branch = Branch(kind="forced", lane=lane, step=force.step, position=position, token_ids=given[position:])
@@ -319,8 +322,9 @@ def _refuse_other_model(recorded: ModelInfo, here: ModelInfo) -> None:
 def _refuse_unfit(added: Addition, target: TargetModel) -> None:
     """A recording may hold any numbers as tokens."""
     ends = next((place for place, token in enumerate(added.given) if token in target.end_token_ids), None)
-    if not added.prompt.token_ids or not all(0 <= token < target.vocabulary_tokens for token in added.context):
-        raise ExplorerError(f"The model knows {target.vocabulary_tokens:,} tokens, and one of these is none of them.")
+    _refuse_unknown(added.context, target)
+    if not added.prompt.token_ids:
+        raise ExplorerError("The recording does not hold the prompt's tokens, so it cannot go on.")
     if ends is not None:
         raise ExplorerError(f"Token {ends + 1} ends the output, so nothing comes after it; choose another one.")
     if added.budget < 1:
@@ -330,6 +334,11 @@ def _refuse_unfit(added: Addition, target: TargetModel) -> None:
         )
     if len(added.context) >= target.context_tokens:
         raise ExplorerError(f"The model's context of {target.context_tokens:,} tokens is full there.")
+
+
+def _refuse_unknown(tokens: Sequence[int], target: TargetModel) -> None:
+    if not all(0 <= token < target.vocabulary_tokens for token in tokens):
+        raise ExplorerError(f"The model knows {target.vocabulary_tokens:,} tokens, and one of these is none of them.")
 
 
 def joined(comparison: Comparison | None, trace: Trace) -> Comparison:

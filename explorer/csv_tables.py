@@ -95,7 +95,9 @@ def _asked(trace: Trace) -> Row:
 
 def step_rows(comparison: Comparison) -> Iterable[Row]:
     """One row a step of each lane, in the order of the lanes."""
-    phases = list(dict.fromkeys(span.phase for trace in comparison.lanes for step in trace.steps for span in step.spans))
+    phases = list(
+        dict.fromkeys(span.phase for trace in comparison.lanes for step in trace.steps for span in step.spans)
+    )
     for trace in comparison.lanes:
         texts: dict[int | None, str] = {}
         for token in trace.tokens:

@@ -40,6 +40,11 @@ class LaneHeader:
     branch: Branch | None = None
     """What it was made from, where it was added to a finished comparison."""
 
+    @property
+    def apart(self) -> bool:
+        """Were its milliseconds measured on another occasion than those of the lanes beside it?"""
+        return self.branch is not None and self.branch.apart
+
 
 @dataclass(frozen=True)
 class Queued:

@@ -124,6 +124,8 @@ def ms_per_token(steps: Sequence[Step]) -> float | None:
 
 def speedup(reference: Trace, other: Trace) -> float | None:
     """How many times faster a token comes than in the reference lane, prefill left out; None where unknown."""
+    if other.branch is not None and other.branch.apart:
+        return None  # measured on another occasion than the reference
     slow, fast = ms_per_token(reference.steps), ms_per_token(other.steps)
     return slow / fast if slow and fast else None
 

@@ -111,6 +111,7 @@ class Reel:
 
     def _lane_value(self, lane: _Lane) -> dict[str, Any]:
         header = lane.record.header
+        check = self._run.lossless.get(header.lane)
         return {
             "id": header.lane,
             "method": header.method,
@@ -118,10 +119,12 @@ class Reel:
             "subtitle": header.subtitle,
             "state": lane.state,
             "rule": rule_mark(header),
-            "badge": badge(header, lane.state, self._run.lossless.get(header.lane), len(lane.record.tokens)),
+            "badge": badge(header, lane.state, check, len(lane.record.tokens)),
+            "parts_at": None if check is None else check.first_difference,
             "counters": self._counters(lane),
             "views": list(lane.views),
             "asides": list(lane.asides),
+            "apart": header.apart,
             "given": list(lane.given),
             "first": lane.first,
             "prefill_ms": round(sum(span.duration_ms for span in lane.record.prefill), 3),
@@ -140,8 +143,8 @@ class Reel:
 
     def _speedup(self, lane: _Lane) -> float | None:
         """Decode time per token of the baseline lane over this lane's, on what both have done so far."""
-        if lane.record.header.branch is not None and lane.record.header.branch.apart:
-            return None  # measured on another occasion than the baseline
+        if lane.record.header.apart:
+            return None
         reference = next((other for other in self._lanes.values() if is_baseline(other.record.header)), None)
         slow, fast = reference.ms_per_token if reference else None, lane.ms_per_token
         return round(slow / fast, 4) if slow and fast else None

@@ -118,7 +118,8 @@ def written(name: str, overlap: bool) -> str:
     return f"{SYMBOLS[name][0]} = {_written(FORMULA[name], overlap)}"
 
 
-def _written(expression: Expression, overlap: bool, inner: bool = False) -> str:
+def _written(expression: Expression, overlap: bool, around: str = "") -> str:
+    """`around` is the operation that the text is an argument of, `÷` for its divisor."""
     if not isinstance(expression, tuple):
         return SYMBOLS[expression][0] if isinstance(expression, str) else str(expression)
     operation, *arguments = expression
@@ -127,8 +128,10 @@ def _written(expression: Expression, overlap: bool, inner: bool = False) -> str:
     if operation == "join" and overlap:
         return f"max({', '.join(_written(each, overlap) for each in arguments)})"
     sign = {"+": " + ", "*": " × ", "/": " ÷ ", "join": " + "}[operation]
-    text = sign.join(_written(each, overlap, operation in "*/") for each in arguments)
-    return f"({text})" if inner and operation != "*" else text
+    inner = {"*": ("*", "*"), "/": ("*", "÷")}.get(operation, ("", ""))
+    text = sign.join(_written(each, overlap, inner[min(place, 1)]) for place, each in enumerate(arguments))
+    loose = operation in ("+", "join")
+    return f"({text})" if (around and loose) or around == "÷" else text
 
 
 @dataclass(frozen=True)

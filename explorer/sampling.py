@@ -108,7 +108,8 @@ class Chooser:
         """The most likely token: as `generate` breaks ties, the first of the best."""
         scores = self.scores(row, history)
         token_id = int(scores.argmax())
-        probability = torch.exp(scores[token_id] - torch.logsumexp(scores, dim=-1))
+        # not logsumexp: its exponentials of far-off logits are denormal, each of which costs a CPU a hundred steps
+        probability = torch.log_softmax(scores, dim=-1)[token_id].exp()
         return Choice(token_id, "argmax", float(probability), margin(row))
 
     def best_rows(self, logits: Tensor) -> list[Choice]:
@@ -117,7 +118,7 @@ class Chooser:
         For devices that one waits for: where one does not, a sum over the vocabulary for each row costs more.
         """
         top = torch.topk(logits.float(), 2, dim=-1).values  # (T, 2)
-        sure = torch.exp(top[:, 0] - torch.logsumexp(logits.float(), dim=-1))
+        sure = torch.log_softmax(logits, dim=-1, dtype=torch.float32).amax(dim=-1).exp()
         columns = [logits.argmax(dim=-1), sure, top[:, 0] - top[:, 1]]
         packed = torch.stack([column.double() for column in columns], dim=-1)  # (T, 3); exact, ids included
         return [Choice(int(token), "argmax", sure, gap) for token, sure, gap in packed.tolist()]

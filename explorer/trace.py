@@ -121,8 +121,10 @@ class Node(Sparse):
     decision: Decision | None = None
 
 
-class NextToken(Record):
+class NextToken(Sparse):
     """The target's own token at the end of the accepted path (the bonus token)."""
+
+    OMITTED = frozenset({"residual"})
 
     token_id: int = Field(ge=0)
     text: str
@@ -130,6 +132,8 @@ class NextToken(Record):
     probability: Probability
     margin: float = Field(ge=0.0)
     """Best minus second-best logit where the token was chosen."""
+    residual: tuple[TopToken, ...] | None = None
+    """Where it was drawn after rejections: the likeliest tokens of what these left of the target's distribution."""
 
 
 class Span(Record):

@@ -157,7 +157,9 @@ def finished(studio: Studio, wanted: CompareRequest) -> Run:
 def test_a_run_links_to_itself(studio: Studio, sharing: Sharing) -> None:
     """EAGLE has a top_k of its own, and the sampling another one."""
     lanes = [LaneRequest(method="eagle", params={"top_k": 3, "nodes": 4}), LaneRequest(method="eagle")]
-    wanted = CompareRequest(prompt="Hi & you?", lanes=lanes, max_new_tokens=5, temperature=0.5, top_k=7, seed=3, raw=True)
+    wanted = CompareRequest(
+        prompt="Hi & you?", lanes=lanes, max_new_tokens=5, temperature=0.5, top_k=7, seed=3, raw=True
+    )
     run = finished(studio, wanted)
     assert plan(request_of(run)) == plan(wanted)
     answer = sharing.link({"run": run.id})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from explorer import trace_io
 from explorer.errors import ExplorerError
 from explorer.runs import Run
-from explorer.session import recorded_events
+from explorer.session import EXAMPLE_FILE, recorded_events
 from explorer.trace import Comparison
 from explorer.trace_io import MAX_FILE_BYTES, read_comparison, to_json, write
 from tests.traces import HOSTILE, example_step, make_comparison, make_trace
@@ -100,7 +101,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(ExplorerError, match="No space left on device"):
         write(make_trace("a", "eagle", []), path)
     assert path.read_bytes() == before

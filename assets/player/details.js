@@ -140,7 +140,7 @@ function showBest(told) {
   const list = el('ol');
   list.append(...rows);
   panel.best.replaceChildren(el('h4', '', rows.length ? 'The target here' : 'The target here: settled before'), list);
-  panel.after.replaceChildren(...(told.after.length ? [el('b', '', 'After it: ')] : []));
+  panel.after.replaceChildren(...(told.after.length ? [el('b', '', told.then + ': ')] : []));
   for (const [text, prob] of told.after.slice(0, 3)) panel.after.append(el('em', 'tok', text), ' ' + prob + '  ');
 }
 

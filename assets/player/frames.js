@@ -5,9 +5,9 @@ const commons = new Map(); // run|lane|view|theme -> what all steps of the view 
 const widest = new Map(); // the same keys -> the room that the widest step seen so far wants
 const tallest = new Map(); // the same keys -> the height that no step seen so far exceeds: nothing below may jump
 const refusals = new Map(); // the same keys -> the sentence that the server gave instead
-const KEEP_FRAMES = 1600;
+const KEEP_FRAMES = 1000; // more than is wanted around one step, but little: memory must not grow with the steps seen
 const BATCH = 16;
-const AHEAD = 64;
+const AHEAD = 48;
 let fetching = false;
 
 function viewKey(lane, view) {

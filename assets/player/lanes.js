@@ -130,7 +130,9 @@ function updateLane(view, lane, maxTokens) {
   write(view.numbers[2], seconds(counters.clock_ms));
   view.numbers[0].parentNode.title = (counters.tokens || 0) + ' tokens, ' + (counters.passes || 0) +
     ' passes of the target after prefill';
-  view.numbers[1].parentNode.title = "against the autoregressive lane's time, on each lane's own clock";
+  view.numbers[1].parentNode.title = lane.apart
+    ? 'none: this lane was measured on another occasion than the recording that it was added to'
+    : "against the autoregressive lane's time, on each lane's own clock";
   const done = view.ends.length ? view.ends[view.ends.length - 1] : 0;
   view.track.style.setProperty('--share', Math.min(1, maxTokens ? done / maxTokens : 0));
   set(view.name, { title: (counters.tokens || 0) + ' tokens' });

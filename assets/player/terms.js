@@ -24,3 +24,16 @@ on('figure', (figure) => {
   figure.termsOf = figure.view;
   showTerms(figure);
 });
+
+/** The first token that plain decoding did not write is marked where it stands; the badge says why it may differ. */
+function markParting(lane) {
+  const view = laneViews.get(lane.id);
+  if (!view || !Number.isInteger(lane.parts_at) || view.parting === lane.parts_at) return;
+  const token = view.stream.querySelectorAll('.dx-step:not(.given) .dx-t:not(.none)')[lane.parts_at];
+  if (!token) return;
+  view.parting = lane.parts_at;
+  token.classList.add('parting');
+  token.title += ' \u00b7 the first token that is not the baseline\u2019s; ' + lane.badge.text;
+}
+
+on('value', (value) => { for (const lane of value.lanes || []) markParting(lane); });

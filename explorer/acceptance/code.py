@@ -49,9 +49,9 @@ def _match(choice: str) -> tuple[CodeLine, ...]:
 
 def _speculative() -> tuple[CodeLine, ...]:
     return (
-        CodeLine(ACCEPT, "from the root down, each draft x below in turn:", "judged"),
-        CodeLine(ACCEPT, "  u ← random in [0, 1); accept x if u < p(x) / q(x)", "accepted"),
-        CodeLine(ACCEPT, "  else p ← max(0, p − q), renormalised", "failed"),
+        CodeLine(ACCEPT, "from the root down, for a draft x below: u ← random in [0, 1)", "judged"),
+        CodeLine(ACCEPT, "  u < p(x) / q(x): accept x, go on from there", "accepted"),
+        CodeLine(ACCEPT, "  else p ← max(0, p − q), renormalised; its next sibling", "failed"),
         CodeLine(ACCEPT, "next ← a token drawn from p, or from what is left of it"),
     )
 

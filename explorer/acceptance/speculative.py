@@ -49,7 +49,7 @@ def accept_speculative(
         if taken is None:
             token = chooser.pick(trials.target)
             choice = chooser.chosen(trials.target, token, logits[node], "residual" if children[node] else "sample")
-            return Verdict(tuple(path), choice, decisions)
+            return Verdict(tuple(path), choice, decisions, left=trials.target if children[node] else None)
         path.append(taken)
         node = taken
         seen.append(tokens[taken])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
@@ -24,6 +24,8 @@ class Verdict:
     """The target's token after every node, from rules that look at all of them."""
     commits: bool = True
     """False: the step adds nothing yet, neither drafts nor the target's token (a block that is not settled)."""
+    left: Tensor | None = field(default=None, compare=False, repr=False)
+    """(V,): what rejections left of the target's distribution, and the target's own token was drawn from."""
 
 
 class Rule(Protocol):

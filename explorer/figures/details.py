@@ -82,17 +82,19 @@ def about(header: LaneHeader, step: Step, node: Node) -> Json:
         "after": _best(node.target_top, None),
     }
     told = _told(step, node.id, node.text, role, STATUS[role], explain(step, node), values)
-    return told | around | {"d": node.depth}
+    return told | around | {"d": node.depth, "then": "After it"}
 
 
 def about_next(header: LaneHeader, step: Step) -> Json:
     """The target's own token."""
     own, end = step.next_token, step.nodes[path_end(step)]
+    raw = raw_probability(step)
     values = {
         "id": f"{own.token_id:,}",
         "at": f"+{end.depth + 1}",
         "by": "the target",
-        "target": _number(own.probability),
+        "target": _number(raw),
+        "p": _number(own.probability) if processed(step) else None,
         "lead": f"{own.margin:.3g}" if own.origin == "argmax" else None,
     }
     added = next_committed(step)
@@ -100,7 +102,21 @@ def about_next(header: LaneHeader, step: Step) -> Json:
         step, NEXT, own.text, "bonus" if added else "cut", "target's own" if added else "not added",
         explain_next(step), values,
     )  # fmt: skip
-    return told | {"here": _best(end.target_top, own.token_id), "after": [], "d": end.depth + 1}
+    around = {"here": _best(end.target_top, own.token_id), "after": _best(own.residual or (), None)}
+    return told | around | {"d": end.depth + 1, "then": "Left to draw from"}
+
+
+def raw_probability(step: Step) -> float | None:
+    """The target's probability of its own token, before temperature and filters; None where that was not recorded."""
+    own, end = step.next_token, step.nodes[path_end(step)]
+    found = next((best.prob for best in end.target_top if best.token_id == own.token_id), None)
+    return found if found is not None or own.origin != "argmax" else own.probability
+
+
+def processed(step: Step) -> bool:
+    """Was the target's own token chosen from another distribution than its first one?"""
+    raw = raw_probability(step)
+    return raw is None or abs(raw - step.next_token.probability) > 1e-3 * max(raw, 1e-9)
 
 
 def _told(
@@ -153,8 +169,10 @@ def _best(top: Sequence[TopToken], chosen: int | None) -> list[list[Any]]:
 
 def common(header: LaneHeader, lane: Sequence[Step]) -> Json:
     """The fields that some node of the lane has."""
-    found = {"id", "at", "by", "target", "lead"}
+    found = {"id", "at", "by", "target"}
     for step in lane:
+        found |= {"lead"} if step.next_token.origin == "argmax" else set()
+        found |= {"p"} if processed(step) else set()
         for node in step.nodes[1:]:
             if node.rank is not None:
                 found.add("rank")

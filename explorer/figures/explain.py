@@ -37,7 +37,7 @@ def explain_next(step: Step) -> str:
         how = f"The drafts after {after} were rejected: drawn from what they left of the target's distribution{left}."
     else:
         lead = "No draft stood" if not below else "No draft was taken"
-        choice = "its first choice" if own.origin == "argmax" else "drawn from its distribution"
+        choice = "its first choice" if own.origin == "argmax" else "drawn from its distribution as processed,"
         how = f"{lead} after {after}: the target's own token, {choice} with probability {prob_fine(own.probability)}."
         if own.origin == "argmax":
             how += f" It leads the second best by {own.margin:.2g} in logits."

@@ -135,7 +135,7 @@ def build(run: Run, theme: Theme, horizontal: str) -> Json:
     return {
         "kind": "table",
         "columns": list(COLUMNS),
-        "rows": [_row(record, slow) for record in records],
+        "rows": [_row(record, None if record.header.apart else slow) for record in records],
         "caption": CAPTION,
         "definitions": [list(pair) for pair in DEFINITIONS],
         "alt": describe(records, slow),
@@ -155,7 +155,7 @@ def _row(record: LaneRecord, slow: float | None) -> list[Cell]:
         cell(header.title, title=title[:200]),
         cell(words.training + _barely(record)),
         cell(words.drafts),
-        cell("the baseline" if header.method == BASELINE else output, title=_rule(record)),
+        cell("the baseline" if header.method == BASELINE and header.branch is None else output, title=_rule(record)),
         cell(words.suits, title=f"Source: {words.source}."),
         *_sizes(record),
         *_counts(record, steps),
@@ -248,7 +248,11 @@ def describe(records: list[LaneRecord], slow: float | None) -> str:
         if steps:
             tokens = sum(len(step.committed) for step in steps) / len(steps)
             fast = ms_per_token(steps)
-            speed = f", {slow / fast:.2f} times as fast as measured here" if slow and fast else ""
+            speed = (
+                f", {slow / fast:.2f} times as fast as measured here"
+                if slow and fast and not record.header.apart
+                else ""
+            )
             parts.append(f"{record.header.title} {tokens:.2f} tokens a target pass{speed}")
     return f"How the lanes differ: {'; '.join(parts)}." if parts else "No lane has run yet."
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import log10
 
 from explorer.events import LaneHeader
-from explorer.figures.base import Json, View, step_name
+from explorer.figures.base import Json, View, path_end, step_name
 from explorer.figures.labels import drawn_token, plotly_text, plural, prob, prob_fine, quoted
 from explorer.figures.reasons import place_of, role_of
 from explorer.figures.theme import MONO, Theme, axis, base_layout
@@ -230,7 +230,16 @@ def _about(step: Step, trial: Trial, theme: Theme) -> str:
         ("threshold", decision.threshold), ("entropy", decision.entropy),
     ]  # fmt: skip
     known = [f"{name} {prob_fine(value)}" for name, value in named if value is not None]
-    return "<br>".join([*lines, *([" · ".join(known)] if known else [])])
+    return "<br>".join([*lines, *([" · ".join(known)] if known else []), *_left(step, trial)])
+
+
+def _left(step: Step, trial: Trial) -> list[str]:
+    """After the last rejection: the likeliest tokens of what it left, which the target's own token was drawn from."""
+    tried = [each.node.id for each in trials_of(step) if each.node.parent == path_end(step)]
+    if trial.accepted or step.next_token.residual is None or [trial.node.id] != tried[-1:]:
+        return []
+    best = ", ".join(f"{drawn_token(top.text, 12)} {prob_fine(top.prob)}" for top in step.next_token.residual)
+    return [f"left to draw from: {best}"]
 
 
 def describe(step: Step, trials: list[Trial]) -> str:

@@ -23,9 +23,10 @@ def verdicts(run: Run) -> list[str]:
     records = list(run.lanes.values())
     plain = next((list(record.steps) for record in records if record.header.method == BASELINE), [])
     drafting = [record for record in records if record.header.method != BASELINE and len(record.steps) >= FEW_STEPS]
+    timed = [record for record in drafting if not record.header.apart]
     told: list[tuple[float, str]] = []
     if len(plain) >= FEW_STEPS:
-        told = [each for each in (_speed(record, plain) for record in drafting) if each]
+        told = [each for each in (_speed(record, plain) for record in timed) if each]
     chosen = [words for words in map(size_summary, drafting) if words]
     return [words for _, words in sorted(told)] + chosen
 
@@ -103,5 +104,5 @@ def _declined(steps: Sequence[Step]) -> str:
     gain = fmean(draft.expected_tokens for draft, _ in known)
     return (
         f"{said}, since the best draft would have made a step cost "
-        f" {cost:.2f} plain ones for {gain:.2f} tokens expected."
+        f"{cost:.2f} plain ones for {gain:.2f} tokens expected."
     )

@@ -34,7 +34,7 @@ def step_facts(step: Step) -> Facts:
         "rejected": statuses.count("rejected"),
         "unreached": statuses.count("unreached"),
         "dropped": drafted - len(step.accepted),
-        "second": sum((step.nodes[node].rank or 0) > 0 for node in step.accepted),
+        "unfavoured": sum((step.nodes[node].rank or 0) > 0 for node in step.accepted),
         "rows": rows,
         "kept": kept,
         "root": Quoted(quoted(step.nodes[0].text)),

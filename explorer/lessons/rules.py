@@ -80,7 +80,7 @@ def find_node(step: Step, wanted: str | None) -> str | None:
         "first": 1 if len(step.nodes) > 1 else None,
         "first accepted": step.accepted[0] if step.accepted else None,
         "last accepted": step.accepted[-1] if step.accepted else None,
-        "second": turns[0] if turns else None,
+        "unfavoured": turns[0] if turns else None,
         "lost": None if lost is None else lost.id,
     }
     node = nodes.get(wanted)

@@ -122,7 +122,7 @@ class Medusa(Method):
             return Proposal(CandidateTree(context[-1]))
         logits = self._heads(self._hidden.to(self._heads.weight.device)).float()  # (K, D)
         top = torch.topk(logits, min(MAX_RANKS, logits.shape[-1]), dim=-1)  # (K, 10)
-        probs = torch.exp(top.values - torch.logsumexp(logits, dim=-1, keepdim=True))
+        probs = torch.log_softmax(logits, dim=-1).gather(-1, top.indices).exp()
         token_ids = top.indices if self._heads.token_map is None else self._heads.token_map[top.indices]
         self._token_ids, self._probs = token_ids.tolist(), probs.tolist()
         self.draft_passes += 1

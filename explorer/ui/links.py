@@ -114,7 +114,7 @@ def request_of(run: Run) -> CompareRequest:
     if run.comparison is None:
         raise ExplorerError("There is nothing to link to before the run has ended.")
     # a lane that was forced somewhere follows no request; the link has what it branched from
-    traces = [trace for trace in run.comparison.lanes if trace.branch is None]
+    traces = [trace for trace in run.comparison.lanes if trace.branch is None or trace.branch.kind == "rerun"]
     if not traces:
         raise ExplorerError("A link cannot hold a branch by itself; save the recording instead.")
     first = traces[0]

@@ -14,12 +14,22 @@ class Viewer:
         self.server = server
         self.problems: list[str] = []
         self.context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT_MS)
-        self.page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
-        self.page.on("console", self._console)
-        self.page.on("dialog", lambda dialog: (self.problems.append("a dialog opened"), dialog.dismiss()))
-        self.page.route("**/*", self._route)
+        self.page = self._watched()
+
+    def _watched(self) -> Any:
+        page = self.context.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
+        page.on("console", self._console)
+        page.on("dialog", lambda dialog: (self.problems.append("a dialog opened"), dialog.dismiss()))
+        page.route("**/*", self._route)
+        return page
+
+    def open_again(self) -> Viewer:
+        """In a new tab of the same browser: what it remembers is still there."""
+        self.page.close()
+        self.page = self._watched()
+        return self.open(drawn=False)
 
     def _console(self, message: Any) -> None:
         if message.type == "error":

@@ -72,7 +72,9 @@ def test_the_page_and_the_figures_have_the_same_colours(theme):
 def test_focus_can_be_seen_wherever_it_may_be():
     """No rule takes the outline away from what keys lead to."""
     for file, selector, body in rules():
-        assert selector.removesuffix(":focus-visible").endswith(BY_PROGRAM) or not re.search(r"outline:\s*(0|none)", body), (file, selector)
+        assert selector.removesuffix(":focus-visible").endswith(BY_PROGRAM) or not re.search(
+            r"outline:\s*(0|none)", body
+        ), (file, selector)
     page = (ASSETS / "page.css").read_text(encoding="utf-8")
     assert re.search(r":focus-visible \{ outline: 2px solid var\(--dx-ink\)", page)
 

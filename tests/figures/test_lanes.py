@@ -55,6 +55,20 @@ def test_sizes_are_the_drafters():
     assert row["measured: speed-up"]["t"] == "–", "there is no plain lane to compare with"
 
 
+def test_every_number_is_defined_in_words():
+    built = LANES.build(make_run(), LIGHT, "all")
+    terms = dict(built["definitions"])
+    assert {name for name in COLUMNS if name[:5] in ("count", "measu")} <= terms.keys()
+    assert all(terms.values())
+
+
+def test_a_barely_trained_drafter_is_named():
+    run = make_run()
+    assert "barely" not in table(run)["EAGLE"]["training needed"]["t"]
+    run.lanes["eagle"].header.params["training"] = "barely"
+    assert "barely" in table(run)["EAGLE"]["training needed"]["t"]
+
+
 def test_what_is_not_known_yet_is_a_dash():
     run = Run(id="live")
     for event in make_events()[:4]:

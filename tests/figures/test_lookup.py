@@ -33,7 +33,7 @@ def test_the_newest_place_shows_what_was_accepted(accepted, roles):
     now = build(LOOKUP, lookup_step(accepted=accepted), method="prompt-lookup")["lines"][1]
     assert [piece.get("k") for piece in now["pieces"]] == roles
     linked = [piece["node"] for piece in now["pieces"] if "node" in piece]
-    assert sorted(map(str, linked)) == ["1", "2", "3", NEXT]
+    assert sorted(map(str, linked)) == ["0", "1", "2", "3", NEXT]
 
 
 def test_no_match_is_told():
