@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections.abc import Callable
 
 import psutil
 
-from benchmarks.common import PROMPT, Json, decode, interleave, lane_of, missing, prompt_ids, ratios, summary
+from benchmarks.common import PROMPT, Json, decode, interleave, lane_of, missing, prompt_ids, summary
 from explorer.methods import METHODS
+from explorer.record import StepWriter
 from explorer.requests import CompareRequest, LaneRequest
 from explorer.session import Studio
 from explorer.shelf import Shelf
@@ -24,9 +26,10 @@ def each_lane(shelf: Shelf, tokens: int, rounds: int) -> list[Json]:
 
 def _lane(shelf: Shelf, name: str, tokens: int, rounds: int) -> Json:
     prompt = prompt_ids(shelf)
+    shares: list[float] = []
     tasks: dict[str, Callable[[], float | None]] = {
         "off": lambda: _discard(decode(shelf, name, {}, prompt, tokens, record=False)),
-        "on": lambda: _discard(decode(shelf, name, {}, prompt, tokens, record=True)),
+        "on": lambda: shares.append(recording_share(shelf, name, prompt, tokens)),
     }
     seconds = interleave(tasks, rounds)
     lane = lane_of(shelf, name, {}, tokens)
@@ -34,16 +37,31 @@ def _lane(shelf: Shelf, name: str, tokens: int, rounds: int) -> Json:
     draft_ms: list[float] = []
     for turn in lane.turns():
         draft_ms += [span.duration_ms for span in turn.spans if span.phase == "draft"]
-    share = ratios(seconds["on"], seconds["off"])
     return {
         "method": name,
         "seconds": summary(seconds["off"]),
-        "recording_share": {key: share[key] - 1.0 for key in ("median", "least", "most")},
+        "recording_share": summary(shares[1:]),
         "cache_bytes": cache_bytes(shelf, len(prompt) + tokens + lane.method_type.max_rows(lane.params)),
         "draft_step_ms": statistics.median(draft_ms) if draft_ms else 0.0,
         "draft_pass_ms": shelf.costs(lane.method_type.needs).draft_pass_ms,
         "draft_passes": lane.draft_passes,
     }
+
+
+def recording_share(shelf: Shelf, name: str, prompt: list[int], tokens: int) -> float:
+    """Time that recording took over decode time, in one and the same run: other work on the machine meets both."""
+    lane = lane_of(shelf, name, {}, tokens)
+    lane.start(shelf.target.prefill(prompt, taps=lane.taps), 0.0)
+    lane.clock.take()
+    writer = StepWriter(shelf.target.texts)
+    decode_ms = recording_ms = 0.0
+    for turn in lane.turns():
+        begin = time.perf_counter()
+        writer.step(turn, lane.method.payload())
+        writer.tokens(turn, lane.stop_reason is not None)
+        recording_ms += 1000.0 * (time.perf_counter() - begin)
+        decode_ms += sum(span.duration_ms for span in turn.spans)
+    return recording_ms / decode_ms
 
 
 def _discard(lane: object) -> None:

@@ -23,7 +23,8 @@ from explorer.requests import MAX_LANES, MAX_NEW_TOKENS, LanePlan, Plan
 from explorer.runs import Run
 from explorer.sampling import SamplingSettings
 from explorer.target import TargetModel
-from explorer.trace import Branch, Comparison, ModelInfo, Prompt, Step, TopToken, Trace
+from explorer.texts import UNFINISHED
+from explorer.trace import Branch, Comparison, ModelInfo, NextToken, Node, Prompt, Step, TopToken, Trace
 
 MAX_TEXT = 200
 MAX_FORCED = 16
@@ -167,15 +168,14 @@ def place_of(trace: Trace, step_index: int, node: int | str) -> Place:
     if node == 0:
         root = step.nodes[0]
         return Place(tuple(output[: start - 1]), root.token_id, root.text, _before_root(trace.steps[:step_index]))
+    chosen: Node | NextToken
     if node == NEXT:
-        path, chosen, above = _path(step, path_end(step)), step.next_token, path_end(step)
-        ahead = path
+        chosen, above = step.next_token, path_end(step)
     elif isinstance(node, int) and 0 < node < len(step.nodes):
-        path, chosen, above = _path(step, node), step.nodes[node], step.nodes[node].parent or 0
-        ahead = path[:-1]
+        chosen, above = step.nodes[node], step.nodes[node].parent or 0
     else:
         raise ExplorerError("The step has no such node.")
-    before = (*output[:start], *(step.nodes[each].token_id for each in ahead))
+    before = (*output[:start], *(step.nodes[each].token_id for each in _path(step, above)))
     return Place(before, chosen.token_id, chosen.text, step.nodes[above].target_top)
 
 
@@ -264,7 +264,9 @@ def _forced(run: Run, source: Source, lane: str, force: ForcedToken, target: Tar
     same = next((at for at, pair in enumerate(zip(given, output, strict=False)) if pair[0] != pair[1]), len(output))
     position = min(same, len(place.before))
     branch = Branch(kind="forced", lane=lane, step=force.step, position=position, token_ids=given[position:])
-    text = quoted("".join(target.texts.show(token) for token in given[position:]), 28)
+    whole = target.texts.decode(given[position:])
+    pieces = "".join(target.texts.show(token) for token in given[position:])
+    text = quoted(pieces if UNFINISHED in whole else whole, 28)
     plan = _plan(run, source, LanePlan(lane_id, source.method, source.params))
     words = [f"branch of {source.title} at token {position + 1}: {text}", source.method.subtitle(source.params)]
     return Addition(plan, source.trace.prompt, " · ".join(filter(None, words)), branch, given)

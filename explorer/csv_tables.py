@@ -13,7 +13,7 @@ from typing import Any
 from explorer.errors import ExplorerError, brief
 from explorer.methods import METHODS
 from explorer.metrics import drafts_kept, speedup, step_ms
-from explorer.trace import Comparison, Step, Trace
+from explorer.trace import Branch, Comparison, Step, Trace
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet reads as the start of a formula; the wide forms are read like the plain ones in some."""
@@ -65,7 +65,7 @@ def lane_rows(comparison: Comparison) -> Iterable[Row]:
             "lane": trace.lane,
             "method": trace.method,
             **_asked(trace),
-            **({"branch_of": trace.branch.lane, "branch_step": trace.branch.step + 1} if trace.branch else {}),
+            **(_branch(trace.branch) if trace.branch else {}),
             "stop_reason": trace.stop_reason,
             **trace.totals.model_dump(include=set(type(trace.totals).model_fields)),
             "speedup": speedup(reference, trace) if reference else None,
@@ -73,6 +73,11 @@ def lane_rows(comparison: Comparison) -> Iterable[Row]:
             "first_difference": check.first_difference if check else None,
             "margin_there": check.margin if check else None,
         }
+
+
+def _branch(branch: Branch) -> Row:
+    step = None if branch.step is None else branch.step + 1
+    return {"branch": branch.kind, "branch_of": branch.lane, "branch_step": step}
 
 
 def _asked(trace: Trace) -> Row:

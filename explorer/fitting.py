@@ -15,6 +15,10 @@ from explorer.trace import Trace
 
 FASTEST_TFLOP_S = 1e5
 """Where wider passes took no longer at all."""
+MANY_PASSES = 8
+"""Passes of a width from which their spread says something."""
+UNQUIET = 1.6
+"""A spread from which something else must have used the machine."""
 THIS_MACHINE = "this machine (measured)"
 Numbers = NDArray[np.float64]
 
@@ -56,6 +60,29 @@ def _passes(traces: Sequence[Trace]) -> tuple[Numbers, ...]:
                 by_rows.setdefault(rows, []).append((moved, worked, time))
     medians = np.array([[*np.median(values, axis=0), len(values)] for values in by_rows.values()])
     return tuple(medians.reshape(-1, 4).T)
+
+
+def unrest(traces: Sequence[Trace]) -> float:
+    """How unevenly passes of the same width took their time: the 90th percentile over the 10th, the typical width's."""
+    by_rows: dict[int, list[float]] = {}
+    for trace in traces:
+        for rows, step in zip(workload(trace).rows, trace.steps, strict=True):
+            if (time := phase_ms(step, "verify")) > 0.0:
+                by_rows.setdefault(rows, []).append(time)
+    many = [times for times in by_rows.values() if len(times) >= MANY_PASSES]
+    spreads = [float(np.quantile(times, 0.9) / np.quantile(times, 0.1)) for times in many]
+    return float(np.median(spreads)) if spreads else 1.0
+
+
+def disturbed(traces: Sequence[Trace]) -> str:
+    """A sentence where the machine was not quiet, else nothing."""
+    spread = unrest(traces)
+    if spread < UNQUIET:
+        return ""
+    return (
+        f"The machine was not quiet during this run: passes of the same width took up to {spread:.1f} times as long as "
+        "others, so milliseconds and speed-ups are rough; counts are not touched."
+    )
 
 
 def _positive(columns: Numbers, wanted: Numbers, scale: Numbers) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.fitting import checked, fitted
+from explorer.fitting import checked, disturbed, fitted, unrest
 from explorer.metrics import phase_ms
 from explorer.roofline import Hardware, priced, size_of, workload
 from explorer.trace_io import read_comparison
@@ -55,6 +55,17 @@ def test_passes_faster_than_the_timed_memory_are_believed():
 def test_passes_of_one_width_tell_nothing():
     assert fitted([]) is None
     assert fitted([TRACES[0]]) is None
+
+
+def test_an_unquiet_machine_is_told_from_a_quiet_one():
+    steady = recorded_on(Hardware("made up", 0.2, 0.0002, overlap=False))
+    assert unrest(steady) == pytest.approx(1.0, abs=0.05)
+    assert disturbed(steady) == ""
+    plain = steady[0]
+    steps = [_timed(step, phase_ms(step, "verify") * (1 + 2 * (step.index % 2))) for step in plain.steps]
+    shaken = plain.model_copy(update={"steps": tuple(steps)})
+    assert unrest([shaken]) > 2
+    assert "not quiet" in disturbed([shaken])
 
 
 def test_the_model_meets_what_it_was_made_of():

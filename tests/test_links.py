@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -143,8 +142,8 @@ def test_long_prompts_are_refused_with_a_sentence() -> None:
 
 
 @pytest.fixture(scope="module")
-def sharing(studio: Studio) -> Iterator[Sharing]:
-    yield Sharing(studio)
+def sharing(studio: Studio) -> Sharing:
+    return Sharing(studio)
 
 
 def finished(studio: Studio, wanted: CompareRequest) -> Run:

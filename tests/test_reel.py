@@ -222,7 +222,7 @@ def test_model_line():
 
 
 def test_a_near_tie_is_judged_by_the_models_precision():
-    """Logits of 16 to 32 are rounded to an eighth in bfloat16: passes of other widths round otherwise."""
+    """Logits of 32 to 64 are rounded to a quarter in bfloat16: passes of other widths round otherwise."""
     half = dataclasses.replace(header("eagle"), model=MODEL.model_copy(update={"dtype": "bfloat16"}))
     check = LosslessCheck(equal=False, first_difference=4, margin=0.125)
     assert badge(half, "done", check, 24)["kind"] == "tie"

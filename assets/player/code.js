@@ -8,7 +8,8 @@ function buildCode() {
   codePanel.row = set(el('div', 'dx-phases'), { role: 'group', 'aria-label': 'Phases of the step' });
   head.append(el('span', 'dx-hint', 'what ran in this step; choose a phase, or use , and .'));
   codePanel.list = el('ol', 'dx-code-lines');
-  card.append(codePanel.row, codePanel.list);
+  codePanel.note = el('p', 'dx-code-note');
+  card.append(codePanel.row, codePanel.list, codePanel.note);
   codePanel.list.addEventListener('mouseover', (event) => {
     const line = event.target.closest('li');
     look(line ? line.dataset.phase : null);
@@ -64,6 +65,7 @@ function showCode() {
   codePanel.card.classList.toggle('waiting', !frame);
   if (!frame || !lines.length) return;
   layOutLines(lines);
+  write(codePanel.note, common.note || '');
   layOutPhases(frame.phases);
   const took = new Map(frame.phases);
   const ran = new Set(frame.ran);

@@ -121,6 +121,7 @@ function showTold(told) {
   for (const [name, cell] of panel.cells) {
     const value = told.v[name] === undefined ? '\u2013' : told.v[name];
     write(cell, value);
+    set(cell, { title: value.length > 10 ? value : null });
     cell.parentNode.classList.toggle('none', value === '\u2013');
   }
   showBest(told);

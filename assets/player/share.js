@@ -5,14 +5,20 @@ const COPIED_MS = 2000;
 const ADDRESS_MS = 400; // browsers refuse an address that changes too often
 let shareQuery = ''; // of the run on screen, without lane and step; '' while the address holds no link
 let shareRun = ''; // the run that the query belongs to
+let shareLanes = null; // its lanes -> their names in the link; null where they are the same
 let sharePlace = null; // where an opened link wants to end
 let shareNote = ''; // what could not be taken from an opened link
 let addressTimer = null;
 
-/** The lane's id is letters, digits and dashes where the run can be linked to at all; other text is escaped. */
+/** Lane and step. A lane that was added to the run may be called otherwise in the link, or not be in it. */
 function sharePlaceWords() {
-  if (!stepCount(state.lane)) return '';
-  return '&show=' + encodeURIComponent(state.lane) + '&step=' + (state.step + 1);
+  const lane = shareLanes ? shareLanes[state.lane] : state.lane;
+  if (!lane || !stepCount(state.lane)) return '';
+  return '&show=' + encodeURIComponent(lane) + '&step=' + (state.step + 1);
+}
+
+function keepQuery(answer) {
+  [shareQuery, shareLanes, shareRun] = [answer.query, answer.lanes || null, state.run];
 }
 
 /** Names of Gradio's own, such as __theme, stay in the address and out of the link. */
@@ -49,7 +55,7 @@ async function copyLink(pressed) {
   if (!lesson) {
     const answer = await ask('link', { run: state.run });
     if (!answer.ok) return showStatus(state.state, answer.error, null);
-    [shareQuery, shareRun] = [answer.query, state.run];
+    keepQuery(answer);
     query = answer.query + sharePlaceWords();
     setAddress(query);
   }
@@ -138,7 +144,7 @@ async function linkIsHere() {
   const { run } = state;
   const answer = await ask('link', { run });
   if (!answer.ok || run !== state.run) return;
-  [shareQuery, shareRun] = [answer.query, run];
+  keepQuery(answer);
   followInAddress();
 }
 

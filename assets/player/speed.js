@@ -73,7 +73,16 @@ function makeSpeed() {
   return box;
 }
 
-on('built', () => parts.deck.querySelector('.dx-buttons').append(makeSpeed()));
+/** Beside the buttons; on a phone, where the steps need that room, in the line above them. */
+function placeSpeed() {
+  const box = makeSpeed();
+  const wide = matchMedia('(min-width: 721px)');
+  const place = () => (wide.matches ? parts.deck.querySelector('.dx-buttons').append(box) : parts.where.after(box));
+  wide.addEventListener('change', place);
+  place();
+}
+
+on('built', placeSpeed);
 bindKey('-', 'play slower', () => changeSpeed(-1));
 bindKey('+', 'play faster', () => changeSpeed(1));
 bindKey('=', '', () => changeSpeed(1)); // the same key without shift on many keyboards

@@ -60,13 +60,14 @@ function showTourStop(at) {
   tourParts.next.focus({ preventScroll: true });
 }
 
-/** The ring lies over the control, the card below it, or above, or at its foot where there is no room. */
+/** The ring lies over the control, the card below it, or above, or at its foot where there is no room; not on the deck. */
 function placeTour() {
   if (!tourStops) return;
   const place = tourPlace(tourStops[tourAt][0]);
   if (!place) return;
   const box = place.getBoundingClientRect();
-  const room = { width: document.documentElement.clientWidth, height: window.innerHeight };
+  const deck = parts.deck.contains(place) ? window.innerHeight : parts.deck.getBoundingClientRect().top;
+  const room = { width: document.documentElement.clientWidth, height: Math.min(deck, window.innerHeight) };
   const edge = 5;
   const top = Math.max(4, box.top - edge);
   const bottom = Math.min(room.height - 4, box.bottom + edge);

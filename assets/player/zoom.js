@@ -54,8 +54,21 @@ function zoomTool(figure, label, sign, levels) {
   return made;
 }
 
+const DOUBLE_MS = 400;
+
+/** Told from presses: Plotly lays a cover over the page between press and release, so no double click arrives. */
+function resetOnDoubleClick(figure) {
+  let last = { timeStamp: -DOUBLE_MS };
+  figure.scroller.addEventListener('pointerdown', (event) => {
+    const near = Math.abs(event.clientX - last.clientX) + Math.abs(event.clientY - last.clientY) < 8;
+    const soon = event.timeStamp - last.timeStamp < DOUBLE_MS;
+    if (near && soon && figure.kind === 'plotly' && !asTable(figure)) zoomBy(figure, 0);
+    last = event;
+  }, true);
+}
+
 addFigureTool((figure) => zoomTool(figure, 'Smaller picture', '\u2212', -1));
 addFigureTool((figure) => {
-  figure.scroller.addEventListener('dblclick', () => { if (figure.kind === 'plotly') zoomBy(figure, 0); });
+  resetOnDoubleClick(figure);
   return zoomTool(figure, 'Larger picture', '+', 1);
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -71,8 +72,11 @@ def build(header: LaneHeader, step: Step, theme: Theme) -> Json:
 
 
 def common(header: LaneHeader, lane: Sequence[Step]) -> Json:
-    """The lines, each with its phase."""
-    return {"lines": [[line.phase, line.text] for line in header.code]}
+    """The lines, each with its phase, and what their letters mean."""
+    used = " ".join(line.text for line in header.code)
+    drafter = ", q the drafter's" if re.search(r"\bq\b", used) else ""
+    note = f"p is the target's distribution of the next token{drafter}" if re.search(r"\bp\b", used) else ""
+    return {"lines": [[line.phase, line.text] for line in header.code], "note": note}
 
 
 CODE = View(

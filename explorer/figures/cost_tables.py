@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from explorer.figures.base import Json
 from explorer.figures.tables import Cell, cell
-from explorer.fitting import Check, checked
+from explorer.fitting import Check, checked, disturbed
 from explorer.roofline import FORMULA, SYMBOLS, UNITS, Hardware, is_whole, written
 from explorer.trace import Trace
 
@@ -67,7 +67,7 @@ def caption(traces: Sequence[Trace], machine: Hardware, checks: Sequence[Check])
     far = f" The speed-up that is farthest off is off by {worst:.0%}." if worst else ""
     rest = " The rest of a step (acceptance, commit, bookkeeping) is measured and not in the model."
     missing = "" if all(map(is_whole, traces)) else " Cache and attention of this model were not recorded: left out."
-    return fitted + far + rest + missing
+    return " ".join(filter(None, [fitted + far + rest + missing, disturbed(traces)]))
 
 
 def _row(trace: Trace, check: Check) -> list[Cell]:

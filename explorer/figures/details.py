@@ -69,7 +69,7 @@ def about(header: LaneHeader, step: Step, node: Node) -> Json:
     role = role_of(step, node)
     values: dict[str, str | None] = {
         "id": f"{node.token_id:,}",
-        "at": f"+{node.depth}",
+        "at": f"+{node.depth}" if node.depth else "0",
         "by": proposed_by(header, node),
         "rank": None if node.rank is None or node.parent is None else str(node.rank + 1),
         "draft": _number(node.draft_prob),
@@ -142,7 +142,7 @@ def proposed_by(header: LaneHeader, node: Node) -> str:
     """In words: the lane's method, the context, the pool, or the source's own name."""
     if node.parent is None:
         return "the target"
-    names = {header.method: header.title, BRANCH: "the context", "pool": "the n-gram pool"}
+    names = {header.method: header.title, BRANCH: "context", "pool": "n-gram pool"}
     first = names.get(node.source, visible(node.source, 24))
     return first if node.also is None else f"{first} and {names.get(node.also, visible(node.also, 24))}"
 

@@ -17,9 +17,10 @@ WIDEST = 20
 def explain(step: Step, node: Node) -> str:
     """A sentence or two on a node."""
     if node.parent is None:
+        drafts = ", and every draft hangs below it" if len(step.nodes) > 1 else ""
         return (
             "The root: the target decided it in the step before. It is not in the cache yet, so this pass begins "
-            "with it, and every draft hangs below it."
+            f"with it{drafts}."
         )
     told = _judged(step, node, node.decision) if node.decision is not None else ""
     told = told or _unjudged(step, node)

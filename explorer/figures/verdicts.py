@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from explorer.figures.labels import plural
+from explorer.fitting import disturbed
 from explorer.metrics import ms_per_token, phase_ms, step_ms
 from explorer.passes import pass_rows
 from explorer.runs import LaneRecord, Run
@@ -28,7 +29,8 @@ def verdicts(run: Run) -> list[str]:
     if len(plain) >= FEW_STEPS:
         told = [each for each in (_speed(record, plain) for record in timed) if each]
     chosen = [words for words in map(size_summary, drafting) if words]
-    return [words for _, words in sorted(told)] + chosen
+    unquiet = disturbed([record.trace for record in records if record.trace is not None])
+    return [*([unquiet] if unquiet else []), *(words for _, words in sorted(told)), *chosen]
 
 
 def _speed(record: LaneRecord, plain: Sequence[Step]) -> tuple[float, str] | None:

@@ -206,7 +206,7 @@ class DraftModelMethod(Method):
         if self._drafts.greedy:
             scores = self._drafts.scores(row, history)
             token = int(scores.argmax())
-            chain.draft_probs.append(float(torch.exp(scores[token] - torch.logsumexp(scores, dim=-1))))
+            chain.draft_probs.append(float(torch.log_softmax(scores, dim=-1)[token].exp()))
             return token
         probs = self._drafts.distribution(row, history)
         token = self._drafts.pick(probs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -72,7 +72,7 @@ def checked(settings: Any) -> Json:
     return settings or {}
 
 
-def bundles(events: Iterator[Event], clock: Callable[[], float] = time.monotonic) -> Iterator[list[Json]]:
+def bundles(events: Iterator[Event], clock: Callable[[], float] = time.monotonic) -> Generator[list[Json], None, None]:
     """What happened, in lists; steps wait for one another, other events are sent at once."""
     held: list[Json] = []
     due = clock()
@@ -115,6 +115,7 @@ def _words(event: Event, written: dict[str, int]) -> Json:
         case Ended():
             record = None if event.comparison is None else event.comparison.model_dump(mode="json")
             return {"event": "end", "state": event.state, "message": event.message, "comparison": record}
+    raise TypeError(f"a comparison has no event like {type(event).__name__}")
 
 
 def _step_words(event: Stepped, written: int) -> Json:

@@ -1,11 +1,11 @@
 """Links that reproduce a run: prompt, lanes, settings, seed, lane and step, all in the query. No state on the server.
 
-    ?v=1&prompt=Count+to+ten.&lane=autoregressive&lane=eagle:depth=3,nodes=7&max_new_tokens=48&seed=0&show=eagle&step=12
+    ?v=1&prompt=Count+to+ten.&lane=autoregressive&lane=eagle:depth=3&max_new_tokens=48&seed=0&show=eagle&step=12
 
-A lane is written as on the command line, with its changed parameters only; so are the settings, but for seed and length,
-which are always there. `show` and `step` say where the viewer was; steps count from 1, as on the page. `open=example`
-names the recording that ships, `lesson` and `stop` a lesson: then nothing is run. Unknown names are ignored; a bad value
-costs that value and gives a sentence, and the rest still holds.
+A lane is written as on the command line, with its changed parameters only; so are the settings, but for seed and
+length, which are always there. `show` and `step` say where the viewer was; steps count from 1, as on the page.
+`open=example` names the recording that ships, `lesson` and `stop` a lesson: then nothing is run. Unknown names are
+ignored; a bad value costs that value and gives a sentence, and the rest still holds.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from explorer.methods.base import Method
 from explorer.params import Params, describe, parse
 from explorer.requests import MAX_LANES, CompareRequest, LanePlan, LaneRequest, plan
 from explorer.runs import Run
+from explorer.trace import Trace
 from explorer.ui.controls import RunSettings
 
 VERSION = "1"
@@ -107,14 +108,26 @@ def _changed(params: Params, always: tuple[str, ...] = ()) -> list[tuple[str, st
     ]
 
 
+def linked(run: Run) -> tuple[str, dict[str, str]]:
+    """The query for a run, and what its lanes are called where it is opened. ExplorerError where there is none."""
+    wanted, traces = request_of(run), linkable(run)
+    names = {trace.lane: lane.id for trace, lane in zip(traces, plan(wanted).lanes, strict=True)}
+    return query_of(wanted), names
+
+
+def linkable(run: Run) -> list[Trace]:
+    """Lanes that a request gives again; one that was forced somewhere follows no request."""
+    traces = run.comparison.lanes if run.comparison is not None else ()
+    return [trace for trace in traces if trace.branch is None or trace.branch.kind == "rerun"]
+
+
 def request_of(run: Run) -> CompareRequest:
     """What the viewer asked for when this run was made. ExplorerError where that cannot be said."""
     if run.recorded:
         raise ExplorerError("A link cannot hold an opened recording: pass the file on, or save it as a replay.")
     if run.comparison is None:
         raise ExplorerError("There is nothing to link to before the run has ended.")
-    # a lane that was forced somewhere follows no request; the link has what it branched from
-    traces = [trace for trace in run.comparison.lanes if trace.branch is None or trace.branch.kind == "rerun"]
+    traces = linkable(run)
     if not traces:
         raise ExplorerError("A link cannot hold a branch by itself; save the recording instead.")
     first = traces[0]

@@ -216,7 +216,7 @@ def _wire(
 
 
 def _wire_links(sharing: Sharing, prompt: gr.Textbox, setup: gr.HTML, player: gr.HTML) -> None:
-    """The player tells the query that the page was opened with; prompt and lanes follow, then the player presses Run."""
+    """The player tells the query that the page was opened with; prompt and lanes follow, then it presses Run."""
 
     def arrive(event: gr.EventData) -> tuple[Any, Any, gr.HTML]:
         link, told = sharing.arrive(event._data)

@@ -10,7 +10,7 @@ from explorer.errors import ExplorerError
 from explorer.runs import Run
 from explorer.session import EXAMPLE_ID, Studio
 from explorer.ui.lessons import RUN_ID as LESSON_ID
-from explorer.ui.links import VERSION, Link, query_of, read_link, request_of
+from explorer.ui.links import VERSION, Link, linked, read_link
 
 LOG = logging.getLogger(__name__)
 GONE = "This run is no longer held; run it again."
@@ -25,14 +25,18 @@ class Sharing:
         self._studio = studio
 
     def link(self, question: Any) -> Json:
-        """The query of a link to a run: {run} -> {ok, query}. The page adds lane and step."""
+        """The query of a link to a run: {run} -> {ok, query, lanes}. The page adds lane and step.
+
+        `lanes` has the names of the run's lanes in the link, where they are not all the same.
+        """
         try:
             run = self._run(question)
             if run.id == EXAMPLE_ID:
                 return {"ok": True, "query": f"v={VERSION}&open={EXAMPLE_ID}"}
             if run.id.startswith(LESSON_ID.format("")):
                 return {"ok": True, "query": f"v={VERSION}&lesson={run.id.removeprefix(LESSON_ID.format(''))}"}
-            return {"ok": True, "query": query_of(request_of(run))}
+            query, lanes = linked(run)
+            return {"ok": True, "query": query, "lanes": lanes}
         except ExplorerError as error:
             return {"ok": False, "error": str(error)}
         except Exception:

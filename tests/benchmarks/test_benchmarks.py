@@ -58,6 +58,7 @@ def test_lanes_are_priced(toy_studio: Studio) -> None:
     found = lanes.each_lane(toy_studio.shelf, tokens=6, rounds=1)
     by_name = {each["method"]: each for each in found}
     assert by_name["medusa"]["draft_pass_ms"] > 0.0 == by_name["autoregressive"]["draft_pass_ms"]
+    assert all(each["recording_share"]["runs"] == 1 and each["recording_share"]["median"] > 0.0 for each in found)
     assert by_name["jacobi"]["cache_bytes"] > by_name["autoregressive"]["cache_bytes"] > 0
     assert len(lanes.rows(found)) == len(found) + 1
 

@@ -104,6 +104,7 @@ def test_before_anything_has_run(open_on: Any, screen: dict[str, Any], tmp_path:
         viewer.set_tokens("6")
         viewer.run("Hello.")
         viewer.step()
+        viewer.page.close()  # before the server goes
 
 
 def test_a_replay_file(open_on: Any, screen: dict[str, Any], tmp_path: Path) -> None:
@@ -270,7 +271,7 @@ def test_large_type_cuts_nothing_off(browser: Any, server: str, width: int) -> N
     assert page.evaluate(SIDEWAYS) <= 1
     assert page.evaluate("getComputedStyle(document.querySelector('.dx-figure')).transitionDuration") == "0s"
     before = page.locator("[data-narration]").evaluate("box => parseFloat(getComputedStyle(box).fontSize)")
-    page.evaluate("document.documentElement.style.fontSize = '200%'")
+    page.add_style_tag(content=":root { font-size: 200%; }")
     page.set_viewport_size({"width": width, "height": 601})
     page.wait_for_timeout(300)
     viewer.step()

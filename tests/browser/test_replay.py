@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from explorer.csv_tables import TABLES, csv_text
 from explorer.figures.serve import frames
 from explorer.reel import reel_of
-from explorer.replay import BLOCK_STEPS, replay_html
+from explorer.replay import BLOCK_STEPS, replay_html, without_paths
 from explorer.runs import RunStore
 from explorer.session import EXAMPLE_FILE, recorded_events
 from explorer.trace import Comparison
 from explorer.trace_io import read_comparison
+from tests.browser.test_share import picture, saved, words_of
 from tests.browser.viewer import Viewer
 from tests.test_replay import hostile_comparison
 
@@ -159,3 +161,18 @@ def test_the_page_makes_the_file(viewer: Viewer, play: Open, tmp_path: Path) -> 
     other = play(saved.read_text(encoding="utf-8"))
     assert other.count("#player [data-lane]") == viewer.count("#player [data-lane]")
     assert other.data("run") == "replay"
+
+
+def test_pictures_and_tables_can_be_taken_along_offline(play: Open, example: str) -> None:
+    viewer = play(example)
+    name, drawing = picture(viewer, "tree", "SVG")
+    assert name.endswith("-tree.svg")
+    assert "Draft tree" in words_of(drawing)
+    assert picture(viewer, "tree", "PNG")[1].startswith(b"\x89PNG")
+    for table in TABLES:
+        name, text = saved(viewer, lambda table=table: viewer.save(f"numbers by {table.removesuffix('s')}"))
+        assert name == f"{table}.csv"
+        assert text.decode("utf-8-sig").replace("\r\n", "\n") == csv_text(
+            without_paths(read_comparison(EXAMPLE_FILE)), table
+        ).replace("\r\n", "\n")
+    assert viewer.page.get_by_role("button", name="copy link").count() == 0, "a file has no address for others"

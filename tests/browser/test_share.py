@@ -87,8 +87,9 @@ def test_the_address_follows_a_link_and_forgets_it_with_the_next_run(viewer: Vie
 
 
 def test_a_link_with_bad_values_says_so_and_runs_the_rest(viewer: Viewer) -> None:
-    query = "v=1&prompt=%3Cimg+src%3Dx+onerror%3D%22window.hacked=1%22%3E%00&lane=autoregressive&lane=%3Cscript%3E&max_new_tokens=4"
-    viewer.page.goto(viewer.server + "?" + query + "&show=%3Cb%3E&step=99999")
+    hostile = "%3Cimg+src%3Dx+onerror%3D%22window.hacked=1%22%3E%00"
+    query = f"v=1&prompt={hostile}&lane=autoregressive&lane=%3Cscript%3E&max_new_tokens=4&show=%3Cb%3E&step=99999"
+    viewer.page.goto(viewer.server + "?" + query)
     viewer.page.wait_for_selector("#player[data-state=done]")
     assert "There is no method '<script>'" in viewer.page.locator(".dx-link-note").inner_text()
     assert viewer.count("#player [data-lane]") == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from explorer.load import choose_device, choose_dtype, load_target
 from explorer.requests import CompareRequest, LaneRequest
 from explorer.session import Studio
 from explorer.shelf import ShelfSettings
-from explorer.target import TAP_LAST
+from explorer.target import TAP_LAST, TargetModel
 from explorer.toy import toy_drafter
+from explorer.tree import Candidate, CandidateTree
 from tests.lanes import ALL_NAMES, PROMPTS, SETTINGS, Bench, decode, make_toy, setting_name
 
 TINY = Path(__file__).resolve().parents[1] / "data" / "conformance" / "tiny-target"
@@ -90,6 +93,59 @@ def test_bfloat16_agrees_with_plain_decoding_up_to_a_tie(name: str) -> None:
     plain = decode(half.lane("autoregressive", ids=ids, budget=24))
     place = first_difference(output, plain)
     assert place is None or margin_after(half, [*ids, *plain[:place]]) < 0.25
+
+
+@pytest.fixture(scope="module")
+def graphs(cuda: Bench) -> Bench:
+    """The same toy, its passes replayed as CUDA graphs."""
+    target = TargetModel(cuda.model, cuda.target.tokenizer, cuda.target.info, "graphs")
+    return dataclasses.replace(cuda, target=target)
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_graphs_give_the_steps_of_eager_passes(name: str, cuda: Bench, graphs: Bench) -> None:
+    """Two lanes in a row: the second one replays what the first one captured, on the same buffers."""
+    for method, params in [setting for setting in SETTINGS if setting[0] == name][:8]:
+        for prompt in PROMPTS[:2]:
+            ids = cuda.ids(prompt)
+            plain = decode(cuda.lane(method, params, ids=ids, budget=24))
+            output = decode(graphs.lane(method, params, ids=ids, budget=24))
+            place = first_difference(output, plain)
+            assert place is None or margin_after(cuda, [*ids, *plain[:place]]) < 1e-3
+    assert graphs.target.execution == "graphs", "no pass could be captured"
+
+
+def test_a_replayed_pass_waits_for_nothing(graphs: Bench) -> None:
+    """Inputs are queued, the replay is queued: torch itself raises where the host would wait."""
+    cache = graphs.target.new_cache(64)
+    cache.copy_from(graphs.target.prefill([5, 6, 7, 8]).cache)
+    tree = CandidateTree(9, (Candidate(10, 0, "test"), Candidate(11, 0, "test"), Candidate(12, 1, "test")))
+    expected = graphs.target.verify(tree, cache).logits
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        again = graphs.target.verify(tree, cache).logits
+        cache.commit([0, 1, 3])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close(again, expected)
+    assert cache.length == 4 + 3
+
+
+def test_a_greedy_step_waits_once(graphs: Bench) -> None:
+    """For the choice; the clock and the record are read when the step is over."""
+    lane = graphs.lane("autoregressive", ids=graphs.ids(PROMPTS[0]), budget=12)
+    turns = lane.turns()
+    next(turns)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            turn = next(turns)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert sum("synchroniz" in str(each.message) for each in caught) == 1
+    assert all(span.duration_ms > 0.0 for span in turn.spans if span.phase != "draft")
 
 
 def test_cuda_agrees_with_the_cpu(cuda: Bench) -> None:

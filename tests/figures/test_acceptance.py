@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explorer.figures.acceptance import ACCEPTANCE, DEFINITIONS, TOKENS, trailing_means
-from explorer.metrics import accepted_of_depth, accepted_of_tested, acceptance_length, by_depth, drafts_kept
+from explorer.metrics import acceptance_length, accepted_of_depth, accepted_of_tested, by_depth, drafts_kept
 from tests.figures.checks import LIGHT
 from tests.figures.test_any_step import steps
 from tests.traces import example_step, make_run, make_step

@@ -72,8 +72,8 @@ def test_what_was_not_added_says_so():
 
 def test_two_drafters_of_one_node_are_both_named():
     told = build(DETAILS, branch_step())["nodes"]
-    assert told["1"]["v"]["by"] == "EAGLE and the context"
-    assert told["3"]["v"]["by"] == "the context"
+    assert told["1"]["v"]["by"] == "EAGLE and context"
+    assert told["3"]["v"]["by"] == "context"
 
 
 def test_pieces_of_a_character_are_bytes_of_it_and_know_each_other():

@@ -5,6 +5,7 @@ EXPLORER_REAL_TOKENS sets the tokens per prompt (48; 128 is what the project pro
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any
 
@@ -18,7 +19,7 @@ from explorer.drafters.loading import load
 from explorer.errors import ExplorerError
 from explorer.fetch import PROJECT, converted_path, ensure_default_model
 from explorer.load import load_target
-from explorer.target import TAP_LAST
+from explorer.target import TAP_LAST, TargetModel
 from tests.lanes import Bench, assert_same_output, decode
 
 pytestmark = pytest.mark.real
@@ -121,6 +122,26 @@ def test_other_settings_give_the_same_output(method: str, params: dict[str, Any]
     need(real, method)
     ids, wanted = expected(real, "maths", False)
     assert_same_output(real, ids, decode(real.lane(method, params, ids=ids, budget=TOKENS)), wanted)
+
+
+def test_padded_passes_give_the_same_output(real: Bench) -> None:
+    plain = real.target
+    padded = TargetModel(plain.transformers_model, plain.tokenizer, plain.info, "static")
+    ids, wanted = expected(real, "maths", False)
+    for method, params in (LANES[0], ("prompt-lookup", {"max_ngram": 2})):
+        lane = dataclasses.replace(real, target=padded).lane(method, params, ids=ids, budget=TOKENS)
+        assert_same_output(real, ids, decode(lane), wanted)
+
+
+def test_a_prompt_of_four_thousand_tokens(real: Bench) -> None:
+    """Half of the model's context: many chunks, long caches, the drafter's too."""
+    ids = (expected(real, "maths", True)[0] * 4000)[:4000]
+    wanted = real.expected(ids, 6)
+    for method in ("prompt-lookup", "eagle"):
+        need(real, method)
+        lane = real.lane(method, ids=ids, budget=6)
+        assert_same_output(real, ids, decode(lane), wanted)
+        assert lane.cache.length == 4000 + 5
 
 
 @pytest.mark.parametrize(("method", "params"), LANES, ids=[lane[0] for lane in LANES])
