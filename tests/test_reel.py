@@ -7,7 +7,7 @@ import pytest
 from explorer.events import Checked, Ended, Preparing, Queued
 from explorer.figures import FIGURES
 from explorer.reel import Reel, badge, model_line, reel_of, rule_mark
-from explorer.runs import Run
+from explorer.runs import Run, events_of
 from explorer.trace import LosslessCheck
 from tests.traces import MODEL, header, make_comparison, make_events
 
@@ -259,3 +259,13 @@ def test_every_lane_says_whether_its_rule_is_lossless(params, lossless, text, ti
 def test_the_baseline_has_no_rule():
     assert rule_mark(header("autoregressive")) is None
     assert [lane["rule"] is None for lane in VALUES[-1]["lanes"]] == [True, False, False, False]
+
+
+def test_the_place_where_an_output_parts_is_told():
+    comparison = make_comparison()
+    check = LosslessCheck(equal=False, first_difference=4, margin=0.5)
+    comparison = comparison.model_copy(update={"lossless": {**comparison.lossless, "eagle": check}})
+    value = reel_of(Run(id="x"), events_of(comparison, {}, "")).value
+    assert {lane["id"]: lane["parts_at"] for lane in value["lanes"]} == {
+        "autoregressive": None, "medusa": None, "eagle": 4, "lookahead": None,
+    }  # fmt: skip

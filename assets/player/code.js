@@ -60,9 +60,9 @@ function showCode() {
   if (!codePanel.card) return;
   const [frame, common] = asideFrame('code');
   const lines = (common && common.lines) || [];
-  codePanel.card.hidden = !asidesOf(state.lane).includes('code') || Boolean(common && !lines.length);
+  showAside(codePanel.card, 'code', frame);
+  if (common && !lines.length) codePanel.card.hidden = true;
   parts.asides.classList.toggle('single', codePanel.card.hidden);
-  codePanel.card.classList.toggle('waiting', !frame);
   if (!frame || !lines.length) return;
   layOutLines(lines);
   write(codePanel.note, common.note || '');

@@ -14,6 +14,15 @@ function asideFrame(kind) {
   return name ? [frameAt(state.lane, name, state.step), commons.get(viewKey(state.lane, name))] : [null, null];
 }
 
+/** A card keeps its place while the steps of a new run are on their way; what it said of the run before is not shown. */
+function showAside(card, kind, ready) {
+  const here = asidesOf(state.lane).includes(kind);
+  card.hidden = !here && !(isBusy() && card.dataset.run);
+  card.classList.toggle('waiting', !ready);
+  if (ready) card.dataset.run = state.run;
+  card.classList.toggle('blank', !ready && card.dataset.run !== state.run);
+}
+
 /** What is told of a node of the step that is shown; null while it is on its way. */
 function detailsOf(node) {
   const frame = asideFrame('details')[0];
@@ -94,8 +103,7 @@ function showDetails() {
   const panel = tokenPanel;
   const [frame, common] = asideFrame('details');
   if (!panel.card) return;
-  panel.card.hidden = !asidesOf(state.lane).includes('details');
-  panel.card.classList.toggle('waiting', !frame);
+  showAside(panel.card, 'details', frame);
   if (!frame || !common) return;
   layOutFields(common.fields || []);
   const node = chosenNode(frame);

@@ -76,7 +76,7 @@ function makeSpeed() {
 /** Beside the buttons; on a phone, where the steps need that room, in the line above them. */
 function placeSpeed() {
   const box = makeSpeed();
-  const wide = matchMedia('(min-width: 721px)');
+  const wide = matchMedia('(min-width: 45.0625em)');
   const place = () => (wide.matches ? parts.deck.querySelector('.dx-buttons').append(box) : parts.where.after(box));
   wide.addEventListener('change', place);
   place();

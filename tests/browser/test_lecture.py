@@ -51,7 +51,7 @@ def test_a_lecture_by_keys_alone(viewer: Viewer) -> None:
     assert page.evaluate(SHOWN)
     assert page.evaluate(TYPE_SIZE) > usual * 1.1
     assert not page.locator("#prompt").is_visible()
-    assert not page.locator(".top").is_visible()
+    assert not page.locator("#open").is_visible()
     page.keyboard.press("Home")
     assert viewer.step() == 0
     page.keyboard.press("PageDown")

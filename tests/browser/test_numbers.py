@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from explorer.figures.roofline import ROOFLINE
 from explorer.figures.theme import THEMES
 from explorer.roofline import PRESETS, SIZES, Hardware, Workload, evaluated, speedup
 from explorer.session import Studio
+from explorer.trace import LosslessCheck
+from explorer.trace_io import write
 from tests.browser.viewer import Viewer
+from tests.traces import make_comparison
 
 CARD = ".dx-overviews > div:has([data-view='roofline'])"
 RESULT = f"{CARD} .dx-cost .dx-table"
@@ -79,6 +83,7 @@ def test_what_is_no_number_is_refused_in_a_sentence_and_nothing_is_lost(viewer: 
     before = shown(viewer)
     for wrong in ("", "-3", "0"):
         field(viewer, "bandwidth").fill(wrong)
+        assert viewer.page.locator(".dx-cost-problem").is_visible()
         assert "must be a number from" in viewer.page.locator(".dx-cost-problem").inner_text()
         assert shown(viewer) == before
     field(viewer, "bandwidth").fill("50")
@@ -108,3 +113,17 @@ def test_a_lane_says_why_it_is_slower(viewer: Viewer) -> None:
     viewer.page.wait_for_function(
         '() => /Where the time of a token goes/.test(document.querySelector("[data-view=timeline] .dx-plot").ariaLabel)'
     )
+
+
+def test_the_first_token_that_differs_is_marked(viewer: Viewer, tmp_path: Path) -> None:
+    comparison = make_comparison()
+    check = LosslessCheck(equal=False, first_difference=4, margin=0.5)
+    write(comparison.model_copy(update={"lossless": {"eagle": check}}), tmp_path / "parted.json")
+    viewer.open().page.locator("input[type=file]").first.set_input_files(tmp_path / "parted.json")
+    marked = viewer.page.locator(".dx-t.parting")
+    marked.wait_for()
+    assert marked.count() == 1
+    assert marked.locator("xpath=ancestor::article").get_attribute("data-lane") == "eagle"
+    tokens = viewer.page.locator(".dx-lane[data-lane=eagle] .dx-t")
+    assert tokens.nth(4).get_attribute("class") == marked.get_attribute("class")
+    assert "logit margin 0.5" in str(marked.get_attribute("title"))

@@ -176,3 +176,15 @@ def test_pictures_and_tables_can_be_taken_along_offline(play: Open, example: str
             without_paths(read_comparison(EXAMPLE_FILE)), table
         ).replace("\r\n", "\n")
     assert viewer.page.get_by_role("button", name="copy link").count() == 0, "a file has no address for others"
+
+
+def test_the_panel_and_the_algorithm_play_from_the_file(example: str, play: Open) -> None:
+    page = play(example).page
+    page.wait_for_selector("[data-aside=code] li.ran")
+    words = set()
+    for _ in range(12):
+        page.keyboard.press("j")
+        words.add(page.locator("[data-aside=details] [data-why]").inner_text())
+    assert len(words) > 3
+    page.keyboard.press(".")
+    assert page.locator("[data-aside=code] li.lit").first.get_attribute("data-phase") == "draft"

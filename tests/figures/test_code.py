@@ -43,4 +43,8 @@ def test_conditions():
 
 
 def test_the_lines_are_told_once_for_all_steps():
-    assert CODE.common(headed(), [])["lines"] == [[line.phase, line.text] for line in LINES]
+    told = CODE.common(headed(), [])
+    assert told["lines"] == [[line.phase, line.text] for line in LINES]
+    assert told["note"] == ""
+    lettered = headed().__class__(**{**vars(headed()), "code": (CodeLine("accept", "u < p(x) / q(x)"),)})
+    assert "q the drafter's" in CODE.common(lettered, [])["note"]
