@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import threading
 from typing import Any
 from urllib.parse import quote_plus
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from explorer.csv_tables import csv_text
 from explorer.errors import ExplorerError
 from explorer.methods import METHODS
 from explorer.params import describe
@@ -19,6 +22,7 @@ from explorer.session import EXAMPLE_ID, Studio, recorded_events
 from explorer.ui.controls import RunSettings, read_request
 from explorer.ui.links import MOST_CHARACTERS, Link, query_of, read_link, request_of
 from explorer.ui.sharing import Sharing
+from tests.test_branches import extend, run_of
 
 EVERYTHING = {method.name: None for method in METHODS}
 
@@ -167,6 +171,21 @@ def test_a_run_links_to_itself(studio: Studio, sharing: Sharing) -> None:
     assert told == {
         "message": "", "runs": True, "show": "eagle-2", "step": 1, "open": "", "lesson": "", "stop": None
     }  # fmt: skip
+
+
+def test_a_lane_that_was_run_again_is_in_the_link_and_a_forced_one_is_not(studio: Studio, sharing: Sharing) -> None:
+    run = run_of(studio, ("autoregressive", "eagle"))
+    again = extend(studio, run, lane="eagle", params={"depth": 3})
+    forced = extend(studio, run, lane="eagle", force={"step": 1, "node": 0})
+    answer = sharing.link({"run": run.id})
+    link, _ = sharing.arrive({"query": answer["query"]})
+    checked = asks(link)
+    assert [lane.method.name for lane in checked.lanes] == ["autoregressive", "eagle", "eagle"]
+    assert checked.lanes[2].params.depth == 3
+    assert answer["lanes"][again.lane] == checked.lanes[2].id
+    assert forced.lane not in answer["lanes"]
+    table = list(csv.DictReader(io.StringIO(csv_text(run.comparison, "lanes"), newline="")))
+    assert [row["branch"] for row in table] == ["", "", "rerun", "forced"]
 
 
 def test_the_example_is_named(studio: Studio, sharing: Sharing) -> None:

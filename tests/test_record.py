@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from explorer.acceptance import accept_matching
 from explorer.decode import Turn
 from explorer.metrics import compare_outputs
-from explorer.record import TOP_TOKENS, StepWriter, node_statuses
+from explorer.record import TOP_TOKENS, StepWriter, best_columns, node_statuses
 from explorer.recorder import LaneClock
 from explorer.sampling import Chooser, SamplingSettings
 from explorer.target import PassOutput
@@ -179,3 +179,14 @@ def test_a_first_difference_is_recorded_with_the_margin_at_its_place() -> None:
     check = compare_outputs(reference, other)
     assert (check.equal, check.first_difference, check.margin) == (False, 2, 2e-4)
     assert compare_outputs(reference, reference).equal
+
+
+@given(seed=st.integers(0, 1000), width=st.sampled_from([5, 384, 512, 1000, 4096]), count=st.integers(1, 4))
+def test_the_best_columns_are_those_of_a_plain_search(seed: int, width: int, count: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(3, width, generator=generator)
+    rows[1, : width // 2] = -torch.inf
+    values, columns = best_columns(rows, count)
+    assert torch.equal(values, torch.topk(rows, count, dim=-1).values)
+    assert torch.equal(rows.gather(1, columns), values)
+    assert all(len(set(found)) == count for found in columns.tolist())

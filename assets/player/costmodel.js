@@ -176,8 +176,9 @@ function costTable(title) {
   const scroller = set(el('div', 'dx-scroller tabular'), { tabindex: 0, role: 'group' });
   const table = el('div', 'dx-table');
   scroller.append(table);
-  box.append(el('h3', '', title), scroller);
-  return { box, name: title, scroller, table, rows: new Map() };
+  const words = el('p', 'dx-caption');
+  box.append(el('h3', '', title), words, scroller);
+  return { box, words, name: title, scroller, table, rows: new Map() };
 }
 
 function choosePreset(kind, name) {
@@ -355,6 +356,9 @@ on('figure', (figure) => {
   if (!costParts.figure) buildCost(figure);
   costParts.figure = figure;
   costParts.check.box.hidden = !cost.check;
-  if (cost.check) drawTable(costParts.check, cost.check, cost.check);
+  if (cost.check) {
+    write(costParts.check.words, cost.check.caption);
+    drawTable(costParts.check, cost.check, { rows: cost.check.rows });
+  }
   recost();
 });

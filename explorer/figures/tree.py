@@ -136,7 +136,8 @@ def plan(step: Step, kept: frozenset[int] | None = None) -> tuple[list[Box], Siz
     leaves = sum(not children[place] for place in shown)
     sizes = sizes_for(leaves, max(depths[place] for place in shown) + 1)
     boxes = _labelled(step, sizes)
-    return _placed(*([each[place] for place in shown] for each in (boxes, rows, depths)), sizes), sizes
+    tops, columns = [rows[place] for place in shown], [depths[place] for place in shown]
+    return _placed([boxes[place] for place in shown], tops, columns, sizes), sizes
 
 
 def _labelled(step: Step, sizes: Sizes) -> list[Box]:
