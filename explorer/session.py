@@ -267,7 +267,7 @@ class Studio:
 def lane_title(lane: LanePlan) -> str:
     """The method's title; a second lane of the same method is told apart by its number."""
     number = lane.id.removeprefix(f"{lane.method.name}-")
-    return f"{lane.method.title} {number}" if number.isdecimal() else lane.method.title
+    return f"{lane.method.title} ({number})" if number.isdecimal() else lane.method.title
 
 
 def encode_prompt(target: TargetModel, wanted: Plan) -> Prompt:

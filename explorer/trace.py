@@ -273,7 +273,7 @@ class Branch(Sparse):
     OMITTED = frozenset({"step", "position", "token_ids", "changed"})
 
     kind: Literal["forced", "rerun"]
-    """forced: it goes on from a beginning of `lane`'s output and tokens that a viewer chose. rerun: `lane` once more."""
+    """forced: goes on from a beginning of `lane`'s output and tokens that a viewer chose. rerun: `lane` once more."""
     lane: str
     """Id of the lane that it was made from."""
     step: int | None = Field(None, ge=0)

@@ -227,7 +227,7 @@ def test_the_reel_grows_by_one_lane_at_its_end(run: Run, studio: Studio) -> None
     assert Reel.resumed(run).value == reel.value
     added = reel.value["lanes"][-1]
     assert added["id"] == "eagle-2"
-    assert added["title"] == "EAGLE 2"
+    assert added["title"] == "EAGLE (2)"
     before = len(place_of(lane(run, "eagle"), 1, "next").before)
     assert added["subtitle"].startswith(f'branch of EAGLE at token {before + 1}: "cat"')
     assert added["badge"] == {"kind": "branch", "text": "a text of its own; not compared"}

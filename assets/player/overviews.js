@@ -2,6 +2,7 @@
 
 const overviews = new Map(); // name -> figure
 let overviewTimer = null;
+let overviewCost = 0; // milliseconds that the last drawing took: on a slow machine a live run must not wait for pictures
 
 function makeOverview(name) {
   const figure = makeFigure(name);
@@ -22,10 +23,12 @@ function overviewKey(figure) {
 function scheduleOverviews() {
   if (overviewTimer !== null && isBusy()) return;
   clearTimeout(overviewTimer); // one that waited for a live run must not hold up its end
-  overviewTimer = setTimeout(() => {
+  overviewTimer = setTimeout(async () => {
     overviewTimer = null;
-    drawOverviews();
-  }, isBusy() ? 2500 : 0);
+    const start = performance.now();
+    await drawOverviews();
+    overviewCost = performance.now() - start;
+  }, isBusy() ? Math.max(2500, 6 * overviewCost) : 0);
 }
 
 async function drawOverviews() {

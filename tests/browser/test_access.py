@@ -268,7 +268,7 @@ def test_four_times_as_large_it_still_fits(browser: Any, server: str) -> None:
     viewer = Viewer(browser, server, viewport={"width": 320, "height": 256}, reduced_motion="reduce")
     page = viewer.open().page
     assert page.evaluate(SIDEWAYS) <= 1
-    assert page.evaluate("getComputedStyle(document.querySelector('.dx-figure')).transitionDuration") == "0s"
+    assert page.evaluate("getComputedStyle(document.querySelector('.dx-sheet')).transitionDuration") == "0s"
     deck = page.locator(".dx-deck").bounding_box()
     assert deck["height"] < 160, "what sticks to the foot leaves room to read"
     viewer.close()
