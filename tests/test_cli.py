@@ -131,6 +131,8 @@ BAD_RUNS: list[tuple[str, dict[str, str | None], str]] = [
     ("x", {"max-new-tokens": "many"}, "'--max-new-tokens'"),
     ("x", {"max-new-tokens": "9" * 5000}, "'--max-new-tokens'"),
     ("x", {"temperature": "nan"}, "temperature is nan, but must be from 0 to 5."),
+    ("x", {"execution": "fast"}, "There is no execution 'fast'; use auto, eager, static or graphs."),
+    ("x", {"execution": "graphs"}, "CUDA graphs need a CUDA device; use execution auto, eager or static."),
     ("x", {"temperature": "-1"}, "temperature is -1.0, but must be from 0 to 5."),
     ("x", {"top-k": "-1"}, "top_k is -1, but must be from 0 to 1000."),
     ("x", {"top-p": "0"}, "top_p is 0.0, but must be above 0, at most 1."),

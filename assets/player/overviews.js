@@ -2,7 +2,7 @@
 
 const overviews = new Map(); // name -> figure
 let overviewTimer = null;
-let overviewCost = 0; // milliseconds that the last drawing took: on a slow machine a live run must not wait for pictures
+let overviewCost = 0; // ms of the last drawing: on a slow machine a live run must not wait for its pictures
 
 function makeOverview(name) {
   const figure = makeFigure(name);
