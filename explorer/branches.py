@@ -16,7 +16,7 @@ from explorer.errors import ExplorerError
 from explorer.figures.labels import quoted, visible
 from explorer.methods import find_method
 from explorer.methods.base import Method
-from explorer.metrics import compare_outputs
+from explorer.metrics import BASELINE, compare_outputs
 from explorer.params import Params, describe, parse
 from explorer.places import Place, place_of
 from explorer.requests import MAX_LANES, MAX_NEW_TOKENS, LanePlan, Plan
@@ -31,7 +31,6 @@ MAX_FORCED = 16
 """Tokens that a typed text may have."""
 LIMIT = 24
 """Characters of a token's text."""
-BASELINE = "autoregressive"
 
 
 class ForcedToken(BaseModel):
@@ -107,7 +106,10 @@ def read_extension(posted: object) -> ExtendRequest:
         if any(each["loc"][-1:] == ("text",) and each["type"] == "string_too_long" for each in error.errors()):
             raise ExplorerError(f"The text to go on with may have {MAX_TEXT} characters at most.") from None
         raise ExplorerError("This wish cannot be read: reload the page and try again.") from None
-    if (request.force is None) == (request.params is None):
+    force = request.force
+    if force is not None and force.token_id is not None and force.text is not None:
+        raise ExplorerError("Choose a token or type a text to go on with: one of the two.")
+    if (force is None) == (request.params is None):
         raise ExplorerError("Choose a token to go on with, or other parameters: one of the two.")
     return request
 
@@ -280,8 +282,8 @@ def _refuse_unfit(added: Addition, target: TargetModel) -> None:
         raise ExplorerError(f"Token {ends + 1} ends the output, so nothing comes after it; choose another one.")
     if added.budget < 1:
         raise ExplorerError(
-            f"Token {len(added.given)} is the last that the run's limit of {added.plan.max_new_tokens} allows; "
-            "go on from an earlier one."
+            f"The output would have {len(added.given)} tokens already, and the run's limit is "
+            f"{added.plan.max_new_tokens}; go on from an earlier token, or with a shorter text."
         )
     if len(added.context) >= target.context_tokens:
         raise ExplorerError(f"The model's context of {target.context_tokens:,} tokens is full there.")

@@ -19,8 +19,13 @@ MANY_PASSES = 8
 """Passes of a width from which their spread says something."""
 UNQUIET = 1.6
 """A spread from which something else must have used the machine."""
-THIS_MACHINE = "this machine (measured)"
+THIS_MACHINE = "recording machine (measured)"
 Numbers = NDArray[np.float64]
+
+
+def together(traces: Sequence[Trace]) -> list[Trace]:
+    """Those that were timed in the comparison itself: a lane added to a recording may come from another machine."""
+    return [trace for trace in traces if trace.branch is None or not trace.branch.apart]
 
 
 def fitted(traces: Sequence[Trace]) -> Hardware | None:

@@ -12,6 +12,9 @@ from itertools import zip_longest
 
 from explorer.trace import LosslessCheck, OutputToken, Span, Step, Totals, Trace
 
+BASELINE = "autoregressive"
+"""The method whose lane the others are measured against."""
+
 TIE_MARGIN = 1e-3
 """Below this logit margin two tokens are as good as equal, and rounding decides between them."""
 

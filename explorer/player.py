@@ -50,7 +50,7 @@ def script(*names: str) -> str:
 
 
 def player_script() -> str:
-    """The player as one function body; docs/design/reel.md says which four names it expects around it."""
+    """The player as one function body; docs/design/reel.md says which five names it expects around it."""
     return f"{_glossary()}\n{script(*(f'player/{name}' for name in PLAYER))}"
 
 

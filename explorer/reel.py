@@ -13,14 +13,12 @@ from typing import Any
 from explorer.events import Ended, Event, Extended, LaneEnded, LaneHeader, Prefilled, Started, Stepped
 from explorer.figures import FIGURES
 from explorer.figures.labels import plural
-from explorer.metrics import TIE_MARGIN, drafts_kept, step_ms
+from explorer.metrics import BASELINE, TIE_MARGIN, drafts_kept, step_ms
 from explorer.narrate import narrate
 from explorer.runs import LaneRecord, Run
 from explorer.trace import GIVEN, LosslessCheck, ModelInfo, OutputToken, Step, Trace
 
 SCHEMA = 1
-BASELINE = "autoregressive"
-"""The method whose lane the others are measured against."""
 
 RULES = {
     "greedy": "match",

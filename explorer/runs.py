@@ -122,6 +122,12 @@ class RunStore:
             self._drop_oldest(run.id)
         return run
 
+    def drop(self, run_id: str) -> None:
+        """Forget a run that came to nothing, so that it pushes no other one out."""
+        with self._lock:
+            if run_id not in self._kept:
+                self._runs.pop(run_id, None)
+
     def shared(self, run_id: str) -> bool:
         """May everybody see this run? Then nobody may change it."""
         with self._lock:

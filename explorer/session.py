@@ -129,9 +129,10 @@ class Studio:
         comparison = refuse_early(run, request)
         if not self.runs.shared(run.id):
             return run
-        copied = self.runs.new()
-        for event in recorded_events(comparison):
-            copied.apply(event)
+        with self.quiet():
+            copied = self.runs.new()
+            for event in recorded_events(comparison):
+                copied.apply(event)
         copied.continues = run.id
         return copied
 

@@ -151,6 +151,7 @@ class StaticPasses:
             )
         except Exception as error:  # whatever a model's own code may not do while it is captured
             self.captures = False
+            self._free.clear()  # caches are plain ones from now on
             LOG.warning(
                 "Passes run without CUDA graphs: %s", (str(error) or type(error).__name__).splitlines()[0][:200]
             )

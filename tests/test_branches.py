@@ -330,7 +330,7 @@ def test_bad_wishes_are_one_sentence(posted: dict[str, Any], words: str, run: Ru
 def test_a_token_past_the_limit_is_refused(run: Run, studio: Studio) -> None:
     last = len(lane(run, "autoregressive").steps) - 1
     force = {"step": last, "node": "next"}
-    assert f"limit of {TOKENS}" in refusal(studio, run.id, lane="autoregressive", force=force)
+    assert f"limit is {TOKENS}" in refusal(studio, run.id, lane="autoregressive", force=force)
 
 
 def test_a_run_that_is_not_there_or_not_over_is_refused(studio: Studio) -> None:

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from explorer.fitting import checked, disturbed, fitted, unrest
+from explorer.figures.roofline import ROOFLINE
+from explorer.figures.theme import THEMES
+from explorer.fitting import checked, disturbed, fitted, together, unrest
 from explorer.metrics import phase_ms
 from explorer.roofline import Hardware, priced, size_of, workload
+from explorer.runs import Run
+from explorer.session import recorded_events
+from explorer.trace import Branch
 from explorer.trace_io import read_comparison
 from tests.traces import make_comparison
 
@@ -86,3 +91,28 @@ def test_the_recorded_machine_is_predicted_without_being_told_its_speed_ups():
         check = checked(trace, plain, machine)
         assert check.said_speedup == pytest.approx(check.speedup, rel=0.15)
         assert sum(phase_ms(step, "verify") for step in trace.steps) > 0
+
+
+def test_a_lane_that_was_timed_elsewhere_tells_nothing_of_the_recording_machine():
+    comparison = read_comparison(EXAMPLE)
+    plain = comparison.lanes[0]
+    slow = [step.model_copy(update={"spans": tuple(_slower(span) for span in step.spans)}) for step in plain.steps]
+    branch = Branch(kind="rerun", lane=plain.lane, apart=True)
+    added = plain.model_copy(update={"lane": "autoregressive-2", "steps": tuple(slow), "branch": branch})
+    grown = comparison.model_copy(update={"lanes": (*comparison.lanes, added)})
+    assert fitted(together(grown.lanes)) == fitted(comparison.lanes)
+    assert fitted(grown.lanes) != fitted(comparison.lanes)
+    places = [_drawn(each)["cost"]["hardware"][0] for each in (comparison, grown)]
+    assert places[0] == places[1]
+    assert _drawn(grown)["cost"]["check"] == _drawn(comparison)["cost"]["check"]
+
+
+def _slower(span):
+    return span.model_copy(update={"duration_ms": 2.5 * span.duration_ms})
+
+
+def _drawn(comparison):
+    run = Run("any", recorded=True)
+    for event in recorded_events(comparison):
+        run.apply(event)
+    return ROOFLINE.build(run, THEMES["light"], ROOFLINE.axes[0])

@@ -98,6 +98,7 @@ def test_what_is_no_query_gives_one_sentence(query: Any) -> None:
         ("step=0", "step is '0'"),
         ("step=-3", "step is '-3'"),
         ("show=other", "opens the lane 'other'"),
+        ("open=zzz", "opens 'zzz', but there is example only"),
         ("&".join(["lane=jacobi"] * 9), "has 10 lanes; the first 8"),
     ],
 )

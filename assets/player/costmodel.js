@@ -317,7 +317,7 @@ function costWords(cost, chosen, results, places) {
 function boundWords(name, chosen, widest) {
   const { evenRows, rows } = widest;
   const many = evenRows < 10 ? evenRows.toFixed(1) : Math.round(evenRows).toLocaleString('en');
-  const start = name + ' moves the ' + bytesInWords(widest.bytes) + ' of a pass in ' + milliseconds(widest.movingMs) + '; in that time it computes ' + many + ' rows of a sequence (break-even). ';
+  const start = name + ' moves the ' + bytesInWords(widest.bytes) + ' of a pass in ' + briefMs(widest.movingMs) + '; in that time it computes ' + many + ' rows of a sequence (break-even). ';
   const cost = widest.lane.title + '\u2019s passes of ' + rows.toFixed(1) + ' rows cost ' + (widest.targetMs / widest.plainMs).toFixed(2) + ' plain ones: ';
   if (!chosen.overlap) return start + cost + 'bytes and operations follow one another here, so each row costs time from the first on.';
   if (rows <= evenRows) return start + cost + 'they wait for memory (memory-bound), so more rows are nearly free.';
@@ -341,7 +341,7 @@ function draftWords(drafting) {
   return 'Drafting takes ' + Math.round(100 * most.drafting) + ' % of ' + most.lane.title + '\u2019s time: ' + most.draftsAStep.toFixed(1) + ' passes of the drafter a step, one after another, each over ' + Math.round(100 * most.lane.draft_share) + ' % of the target\u2019s weights.';
 }
 
-function milliseconds(ms) {
+function briefMs(ms) {
   return (ms < 0.1 ? ms.toPrecision(2) : ms.toFixed(ms < 10 ? 2 : 0)) + ' ms';
 }
 

@@ -60,7 +60,7 @@ function firstMissing(lane, view, step, reach) {
 /** What to fetch next. While a run decodes only what is on screen: the machine has better things to do. */
 function nextJob() {
   const lane = state.lane;
-  const shown = [...visibleViews(), ...asidesOf(lane)];
+  const shown = [...visibleViews(), ...asidesOf(lane).filter((name) => document.querySelector('[data-aside="' + name + '"]'))];
   const job = jobNear(lane, shown, isBusy() ? 0 : AHEAD);
   if (job || isBusy()) return job;
   return jobNear(lane, viewsOf(lane), BATCH) || nextJobOfOthers();

@@ -59,7 +59,7 @@ function buildInspect() {
 function buildOverviews() {
   const section = el('section', 'dx-overviews');
   const cards = [
-    ['timeline', 'Where the time goes', "measured on this machine; each lane's own clock; a pass over a wide tree takes longer, so fewer passes need not be faster; click a span for its step", [['ms', 'step by step'], ['phases', 'by phase, a token']]],
+    ['timeline', 'Where the time goes', "measured on the machine that ran it; each lane's own clock; a pass over a wide tree takes longer, so fewer passes need not be faster; click a span for its step", [['ms', 'step by step'], ['phases', 'by phase, a token']]],
     ['race', 'The race', 'tokens of output; a steeper line is ahead', [['passes', 'over target passes'], ['ms', 'over milliseconds']]],
     ['acceptance', 'Acceptance', 'counts: the same on every machine, whatever its speed', [['depth', 'by depth'], ['tested', 'by depth, where tested'], ['steps', 'step by step'], ['position', 'along the text']]],
     ['roofline', 'Cost model: other hardware', 'a model, not a measurement: filled marks were measured, open ones and lines are predictions', []],

@@ -210,6 +210,8 @@ function startOver(value) {
   parts.lanes.replaceChildren();
   frames.clear();
   commons.clear();
+  widest.clear();
+  tallest.clear();
   forgetRefusals();
   for (const lane of value.lanes) updateLane(addLane(lane), lane, value.max_tokens);
   state.lane = laneViews.has(before) ? before : bestLane(value.lanes);

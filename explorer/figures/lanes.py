@@ -1,7 +1,7 @@
 """How the lanes differ: what a method needs and does, what was counted here, and, apart from it, what was timed here.
 
-Counts follow from the trace alone; milliseconds are this machine's. What is said of a method in general has its
-source in `WORDS`.
+Counts follow from the trace alone; milliseconds are those of the machine that ran it. What is said of
+a method in general has its source in `WORDS`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from explorer.figures.base import Json, Overview
 from explorer.figures.labels import plural
 from explorer.figures.tables import Cell, cell
 from explorer.figures.theme import Theme
-from explorer.metrics import acceptance_length, accepted_of_depth, accepted_of_tested, drafts_kept, ms_per_token
+from explorer.metrics import (
+    BASELINE,
+    acceptance_length,
+    accepted_of_depth,
+    accepted_of_tested,
+    drafts_kept,
+    ms_per_token,
+)
 from explorer.runs import LaneRecord, Run
 from explorer.trace import Step
-
-BASELINE = "autoregressive"
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,9 @@ COLUMNS = [
     "measured: ms a token",
     "measured: speed-up",
 ]
-CAPTION = "Columns marked count do not depend on the machine; columns marked measured are this machine's times."
+CAPTION = (
+    "Columns marked count do not depend on the machine; columns marked measured are times of the machine that ran it."
+)
 DEFINITIONS = (
     ("training needed", "what has to be learnt before the method drafts at all; the target itself is never changed."),
     ("output", "does the acceptance rule keep the target's own output, or exactly its distribution when sampled?"),
@@ -122,7 +129,10 @@ DEFINITIONS = (
         "count: accepted of drafted",
         "accepted drafts over drafted nodes; siblings exclude each other, so in a tree most lose.",
     ),
-    ("measured: ms a token", "milliseconds of the steps over their tokens, prefill left out, on this machine."),
+    (
+        "measured: ms a token",
+        "milliseconds of the steps over their tokens, prefill left out, on its machine.",
+    ),
     ("measured: speed-up", "milliseconds a token of the autoregressive lane over this lane's."),
 )
 
@@ -225,7 +235,7 @@ def _times(steps: list[Step], slow: float | None) -> list[Cell]:
     fast = ms_per_token(steps)
     speed = f"{slow / fast:.2f}×" if slow and fast else "–"
     return [
-        _number(fast, "Decode milliseconds over tokens, prefill left out, measured on this machine."),
+        _number(fast, "Decode milliseconds over tokens, prefill left out, measured on the machine that ran it."),
         cell(
             speed, n=True, title="Milliseconds a token of the autoregressive lane over this lane's, as measured here."
         ),

@@ -62,7 +62,10 @@ def _terms(horizontal: str) -> Json:
             "target passes",
             "count: forward passes of the target after the prefill, one a step, on any machine.",
         ),
-        "ms": ("lane clock", "measured: milliseconds of this lane's own work on this machine, prefill included."),
+        "ms": (
+            "lane clock",
+            "measured: milliseconds of this lane's own work where it ran, prefill included.",
+        ),
     }[horizontal]
     tokens = ("output tokens", "count: the prefill's first token and what the steps added, end token included.")
     return {"definitions": [list(across), list(tokens)]}

@@ -12,13 +12,13 @@ from explorer.figures.base import Json, Overview
 from explorer.figures.cost_tables import check_of, formula_of
 from explorer.figures.labels import drawn_token, plotly_text
 from explorer.figures.theme import LaneStyle, Theme, axis, base_layout, legend_above
-from explorer.fitting import fitted
+from explorer.fitting import fitted, together
+from explorer.metrics import BASELINE
 from explorer.metrics import speedup as measured_speedup
 from explorer.roofline import PRESETS, SIZES, Hardware, ModelSize, Workload, priced, size_of, speedup, workload
 from explorer.runs import LaneRecord, Run
 from explorer.trace import Trace
 
-BASELINE = "autoregressive"
 YOURS = "your numbers"
 NOTHING = "Cost model: no lane has ended yet."
 
@@ -63,7 +63,7 @@ def curves_of(run: Run, theme: Theme) -> list[Curve]:
 
 def places_of(curves: list[Curve]) -> list[Hardware]:
     """The recording machine, where its passes tell, then the presets by balance: operations a byte."""
-    machine = fitted([curve.trace for curve in curves])
+    machine = fitted(together([curve.trace for curve in curves]))
     presets = sorted(PRESETS, key=lambda each: each.arithmetic_tflop_s / each.bandwidth_gb_s)
     return [*([machine] if machine else []), *presets]
 
@@ -167,7 +167,7 @@ def _cost(curves: list[Curve], places: list[Hardware], own: ModelSize, here: boo
             | {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(curve.work).items()}
             for curve in curves
         ],
-        "check": check_of([curve.trace for curve in curves], BASELINE, places[0]) if here else None,
+        "check": check_of(together([curve.trace for curve in curves]), BASELINE, places[0]) if here else None,
     }
 
 

@@ -213,7 +213,7 @@ def describe(records: list[LaneRecord]) -> str:
 TIMELINE = Overview(
     name="timeline",
     title="Where the time goes",
-    label="Prefill, draft, verify, accept and commit of every lane, measured on this machine.",
+    label="Prefill, draft, verify, accept and commit of every lane, measured on the machine that ran it.",
     axes=("ms", "phases"),
     build=build,
 )

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from explorer.figures.labels import plural
-from explorer.fitting import disturbed
-from explorer.metrics import ms_per_token, phase_ms, step_ms
+from explorer.fitting import disturbed, together
+from explorer.metrics import BASELINE, ms_per_token, phase_ms, step_ms
 from explorer.passes import pass_rows
 from explorer.runs import LaneRecord, Run
 from explorer.trace import Draft, Step
 
-BASELINE = "autoregressive"
 EVEN = 0.02
 """Within so much of plain decoding's speed a lane is called as fast."""
 FEW_STEPS = 3
@@ -29,7 +28,7 @@ def verdicts(run: Run) -> list[str]:
     if len(plain) >= FEW_STEPS:
         told = [each for each in (_speed(record, plain) for record in timed) if each]
     chosen = [words for words in map(size_summary, drafting) if words]
-    unquiet = disturbed([record.trace for record in records if record.trace is not None])
+    unquiet = disturbed(together([record.trace for record in records if record.trace is not None]))
     return [*([unquiet] if unquiet else []), *(words for _, words in sorted(told)), *chosen]
 
 

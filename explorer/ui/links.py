@@ -25,6 +25,8 @@ from explorer.trace import Trace
 from explorer.ui.controls import RunSettings
 
 VERSION = "1"
+EXAMPLE = "example"
+"""What `open` may name."""
 MOST_CHARACTERS = 6000
 """Longer addresses are refused by some servers and cut by some programs."""
 MOST_NAMES = 200
@@ -162,6 +164,9 @@ def read_link(query: object, missing: Mapping[str, str | None]) -> Link:
         link.problems.append(f"This link is of version {version}, but this page reads version {VERSION} only.")
         return link
     link.prompt, link.open, link.lesson = (named.get(name, "") for name in ("prompt", "open", "lesson"))
+    if link.open not in ("", EXAMPLE):
+        link.problems.append(f"The link opens {brief(link.open)}, but there is {EXAMPLE} only.")
+        link.open = ""
     _read_lanes(link, [text for name, text in pairs if name == "lane"], missing)
     link.settings = _readable(link, RunSettings, named, "The link")
     _read_place(link, named)

@@ -32,12 +32,15 @@ class WhatIf:
         """Decode the lane that is asked for; each value is the whole reel so far. Nothing is lost where that fails."""
         stop = self._stops.begin(session)
         run: Run | None = None
+        copied = ""
         reel = Reel(Run(id=""))
         try:
             asked = dict(posted) if isinstance(posted, dict) else {}
             held = asked.pop("run", None)
             wanted = read_extension(asked)
             extended = self._studio.extendable(held, wanted)
+            if extended.id != held:
+                copied = extended.id
             resumed = Reel.resumed(extended)
             for value in paced(self._studio.extend(extended, wanted, stop), resumed):
                 run, reel = extended, resumed  # before the first value it is not ours: another lane may be coming
@@ -49,6 +52,8 @@ class WhatIf:
             yield _ended(reel, run, INSIDE)
         finally:
             stop.set()
+            if run is None and copied:
+                self._studio.runs.drop(copied)  # refused before anything was decoded
             if run is not None and not run.over:
                 reel.apply(Ended("cancelled", "Stopped; what was decoded so far is kept.", run.comparison))
 

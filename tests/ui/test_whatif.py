@@ -94,3 +94,13 @@ def test_questions_get_an_answer_or_a_sentence(studio: Studio, ran: dict[str, An
         for answer in (page.choices(question), page.parameters(question)):
             assert answer["ok"] is False
             assert answer["error"].endswith(".")
+
+
+def test_a_refused_wish_on_a_shared_run_pushes_nobody_out(studio: Studio, ran: dict[str, Any]) -> None:
+    example = studio.example()
+    wish = {"run": example.id, "lane": "eagle", "force": {"step": 1, "node": "next", "token_id": 1}}
+    for _ in range(70):  # more than runs are held
+        (refused,) = what_if(studio).add(wish, "one")  # its model is not the one that answers here
+        assert refused["state"] == "error"
+    assert studio.runs.get(ran["run"]) is not None
+    assert studio.example() is example
