@@ -56,7 +56,7 @@ function laneWords(lane) {
 }
 
 function settingWords() {
-  const words = [settings.max_new_tokens + ' tokens'];
+  const words = [(settings.max_new_tokens ?? '\u2026') + ' tokens'];
   words.push(settings.temperature > 0 ? 'temperature ' + settings.temperature : 'greedy');
   const said = new Set(['max_new_tokens', 'temperature', 'seed', 'raw']);
   words.push(...changedWords(settingFields.filter((field) => !said.has(field.name)), settings).map((word) => word.toLowerCase()));

@@ -65,8 +65,9 @@ def _sentence(params: type[Params], error: ValidationError, owner: str) -> str:
     if name not in known:
         allowed = ", ".join(known) or "none"
         return f"{owner} has no parameter {brief(name)}; it has: {allowed}."
-    field = known[name]
-    return f"{owner}: {field['title']} is {brief(first['input'])}, but must be {allowed_values(field)}."
+    field, given = known[name], first["input"]
+    value = "empty or no number" if given is None and field["type"] in ("int", "float") else brief(given)
+    return f"{owner}: {field['title']} is {value}, but must be {allowed_values(field)}."
 
 
 def allowed_values(field: dict[str, Any]) -> str:

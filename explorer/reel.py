@@ -121,7 +121,7 @@ class Reel:
             "subtitle": header.subtitle,
             "state": lane.state,
             "rule": rule_mark(header),
-            "badge": badge(header, lane.state, check, len(lane.record.tokens)),
+            "badge": badge(header, lane.state, check, self._compared(lane)),
             "parts_at": None if check is None else check.first_difference,
             "counters": self._counters(lane),
             "views": list(lane.views),
@@ -132,6 +132,11 @@ class Reel:
             "prefill_ms": round(sum(span.duration_ms for span in lane.record.prefill), 3),
             "steps": list(lane.steps),
         }
+
+    def _compared(self, lane: _Lane) -> int:
+        """Tokens that were compared with the baseline's: what only one of the two has decoded says nothing."""
+        plain = [other for other in self._lanes.values() if is_baseline(other.record.header)]
+        return min(len(each.record.tokens) for each in (lane, *plain))
 
     def _counters(self, lane: _Lane) -> dict[str, Any]:
         passes = len(lane.steps)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from explorer.events import Checked, Ended, Preparing, Queued
+from explorer.events import Checked, Ended, LaneEnded, Preparing, Queued, Stepped
 from explorer.figures import FIGURES
 from explorer.reel import Reel, badge, model_line, reel_of, rule_mark
 from explorer.runs import Run, events_of
@@ -162,6 +162,18 @@ def test_a_stopped_run_stops_its_lanes_and_keeps_their_steps():
     assert value["message"] == "Stopped."
     assert {lane["state"] for lane in value["lanes"]} == {"cancelled"}
     assert sum(len(lane["steps"]) for lane in value["lanes"]) > 0
+
+
+def test_of_a_stopped_run_only_the_tokens_of_both_lanes_are_called_the_same():
+    """A lane that drafts is ahead of the baseline when a viewer stops; what only it has decoded was not compared."""
+    steps = [event for event in EVENTS if isinstance(event, Stepped) and event.lane == "autoregressive"]
+    late = set(map(id, steps[5:]))
+    ended = [event for event in EVENTS if isinstance(event, LaneEnded | Ended)]
+    before = [event for event in EVENTS if id(event) not in late and event not in ended]
+    value = reel_of(Run(id="r"), [*before, Ended("cancelled", "Stopped.", None)]).value
+    plain, eagle = (next(lane for lane in value["lanes"] if lane["id"] == name) for name in ("autoregressive", "eagle"))
+    assert plain["counters"]["tokens"] == 6 < eagle["counters"]["tokens"]
+    assert eagle["badge"] == {"kind": "equal", "text": "same 6 tokens so far"}
 
 
 def test_an_error_before_the_start_is_told():

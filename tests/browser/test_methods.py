@@ -40,7 +40,7 @@ def views_of(page: Any) -> list[str]:
 def look_at_every_view(viewer: Viewer, lane: str) -> None:
     """Open each tab, and wait until the step is drawn."""
     page = viewer.page
-    for tab in page.eval_on_selector_all("#player [role=tab]", "tabs => tabs.map(tab => tab.dataset.tab)"):
+    for tab in page.eval_on_selector_all("#player .dx-panels [role=tab]", "tabs => tabs.map(tab => tab.dataset.tab)"):
         page.locator(f"#player [data-tab={tab}]").click()
         viewer.step()
         figure = page.locator(f"#player [data-view={tab}]")
