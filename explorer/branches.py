@@ -168,6 +168,7 @@ def parameters(run: Run, posted: object) -> dict[str, Any]:
     """The parameters of a lane: {lane} -> {title, fields, values}. ExplorerError where it has none to change."""
     lane = posted.get("lane") if isinstance(posted, dict) else None
     source = source_of(run, lane if isinstance(lane, str) else "")
+    refuse_unfinished(run)
     fields = describe(source.method.Params)
     if not fields:
         raise ExplorerError(f"{source.method.title} has no parameters to change.")

@@ -12,7 +12,7 @@ from typing import Any
 
 from explorer.events import Ended, Event, Extended, LaneEnded, LaneHeader, Prefilled, Started, Stepped
 from explorer.figures import FIGURES
-from explorer.figures.labels import plural
+from explorer.figures.labels import logits, plural
 from explorer.metrics import BASELINE, TIE_MARGIN, drafts_kept, step_ms
 from explorer.narrate import narrate
 from explorer.runs import LaneRecord, Run
@@ -108,6 +108,7 @@ class Reel:
             "model": self._model_line(),
             "settings": run.settings,
             "max_tokens": run.max_new_tokens,
+            "titles": {view.name: view.title for view in FIGURES},
             "lanes": [self._lane_value(lane) for lane in self._lanes.values()],
         }
 
@@ -143,7 +144,7 @@ class Reel:
         return {
             "tokens": lane.step_tokens + (lane.first is not None),
             "passes": passes,
-            "per_pass": round(lane.step_tokens / passes, 4) if passes else 0.0,
+            "per_pass": round(lane.step_tokens / passes, 8) if passes else 0.0,
             "clock_ms": round(lane.clock_ms, 3),
             "speedup": self._speedup(lane),
         }
@@ -154,7 +155,7 @@ class Reel:
             return None
         reference = next((other for other in self._lanes.values() if is_baseline(other.record.header)), None)
         slow, fast = reference.ms_per_token if reference else None, lane.ms_per_token
-        return round(slow / fast, 4) if slow and fast else None
+        return round(slow / fast, 8) if slow and fast else None  # shown with two digits, rounded once
 
     def _progress(self) -> float | None:
         """Share of the preparation, then of the tokens; a lane that has ended counts as whole."""
@@ -271,7 +272,7 @@ def badge(header: LaneHeader, state: str, check: LosslessCheck | None, tokens: i
         so_far = " so far" if state in ("cancelled", "error") else ""
         return {"kind": "equal", "text": f"same {plural(tokens, 'token')}{so_far}"}
     where = f"from token {(check.first_difference or 0) + 1} on"
-    margin = "" if check.margin is None else f", logit margin {check.margin:.2g}"
+    margin = "" if check.margin is None else f", logit margin {logits(check.margin)}"
     if not header.lossless:
         return {"kind": "lossy", "text": f"differs {where}, as this rule may{margin}"}
     if check.margin is not None and check.margin < TIE_MARGINS.get(header.model.dtype, TIE_MARGIN):

@@ -343,6 +343,8 @@ def test_a_run_that_is_not_there_or_not_over_is_refused(studio: Studio) -> None:
 def test_a_full_run_takes_no_more_lanes(studio: Studio) -> None:
     run = run_of(studio, ("eagle",) * MAX_LANES, max_new_tokens=4)
     assert f"{MAX_LANES} are the most" in refusal(studio, run.id, lane="eagle", params={"depth": 2})
+    with pytest.raises(ExplorerError, match="are the most"):
+        parameters(run, {"lane": "eagle"})
 
 
 def recorded_with(run: Run, studio: Studio, tmp_path: Path, **changes: Any) -> str:

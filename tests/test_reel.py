@@ -23,6 +23,7 @@ KEYS = {
     "model",
     "settings",
     "max_tokens",
+    "titles",
     "lanes",
 }
 LANE_KEYS = {

@@ -15,6 +15,7 @@ const COST_FIELDS = [
 const OWN_NUMBERS = 'own';
 const costChosen = { hardware: '', size: '', typed: null }; // names of presets; typed: the numbers that were changed
 const costParts = {};
+const costWrong = new Map(); // field -> what is wrong with what was typed there; it stays until it is corrected
 
 function costSpread(operation, values) {
   return values.reduce((left, right) => {
@@ -159,7 +160,7 @@ function costSlider(field, box) {
 function overlapField() {
   const box = el('label', 'dx-cost-field');
   const select = set(el('select'), { 'data-cost': 'overlap' });
-  for (const [value, words] of [['max', 'overlap: the longer one counts'], ['sum', 'follow one another: their sum']]) {
+  for (const [value, words] of [['max', 'overlap (longer)'], ['sum', 'in turn (sum)']]) {
     select.append(set(el('option', '', words), { value }));
   }
   select.addEventListener('change', () => {
@@ -185,20 +186,27 @@ function choosePreset(kind, name) {
   if (name === OWN_NUMBERS) return;
   const fresh = kind === 'size' ? MODEL_NAMES : HARDWARE_NAMES;
   costChosen[kind] = name;
+  for (const each of fresh) costWrong.delete(each);
+  showWrong();
   costChosen.typed = Object.fromEntries(Object.entries(costChosen.typed || {}).filter(([key]) => !fresh.includes(key)));
   recost();
 }
 
 function typeCost(field, text) {
   const value = Number(text);
-  const { input } = costParts.fields.get(field.name);
   const good = String(text).trim() !== '' && Number.isFinite(value) && value >= field.least && value <= field.most;
-  set(input, { 'aria-invalid': good ? null : 'true' });
-  costParts.problem.hidden = good;
-  write(costParts.problem, good ? '' : field.label + ' must be a number from ' + field.least + ' to ' + field.most.toLocaleString('en') + '.');
+  if (good) costWrong.delete(field.name);
+  else costWrong.set(field.name, field.label + ' must be a number from ' + field.least + ' to ' + field.most.toLocaleString('en') + '.');
+  showWrong();
   if (!good) return;
   costChosen.typed = { ...costChosen.typed, [field.name]: value * (field.scale || 1) };
   recost(field.name);
+}
+
+function showWrong() {
+  for (const [name, { input }] of costParts.fields) set(input, { 'aria-invalid': costWrong.has(name) ? 'true' : null });
+  costParts.problem.hidden = !costWrong.size;
+  write(costParts.problem, [...costWrong.values()].join(' '));
 }
 
 function fillForm(cost, chosen, typing) {
@@ -207,10 +215,7 @@ function fillForm(cost, chosen, typing) {
   costParts.overlap.value = chosen.overlap ? 'max' : 'sum';
   for (const [name, { field, input, slider }] of costParts.fields) {
     const value = chosen[name] / (field.scale || 1);
-    if (name !== typing) {
-      input.value = Number(value.toPrecision(4));
-      set(input, { 'aria-invalid': null });
-    }
+    if (name !== typing && !costWrong.has(name)) input.value = Number(value.toPrecision(4));
     if (slider) slider.value = Math.log10(value);
   }
 }
@@ -260,7 +265,7 @@ function redrawCost(figure, cost, chosen, places) {
     trace.y = found.map((result) => Number(result.speedup.toFixed(4)));
     trace.hovertext = places.map((place, i) => costLabel(trace.name, place.folded, found[i]));
     trace.customdata = places.map(() => [null, lane.lane]);
-    said.push(lane.title + ' ' + places.map((place, i) => trace.y[i].toFixed(2) + ' on ' + place.name).join(', '));
+    said.push(lane.title + ' ' + places.map((place, i) => number(trace.y[i], 2) + ' on ' + place.name).join(', '));
   }
   const { xaxis } = figure.view.layout;
   xaxis.range = [-0.5, places.length - 0.5];
@@ -273,7 +278,7 @@ function redrawCost(figure, cost, chosen, places) {
 
 /** Both names come from Python, escaped for pictures. */
 function costLabel(name, folded, result) {
-  return '<b>' + name + '</b> on ' + folded.replace('<br>', ' ') + ': ' + result.speedup.toFixed(2) + '\u00d7 by the model<br>break-even ' + Math.round(result.evenRows) + ' rows';
+  return '<b>' + name + '</b> on ' + folded.replace('<br>', ' ') + ': ' + number(result.speedup, 2) + '\u00d7 by the model<br>break-even ' + rowsInWords(result.evenRows);
 }
 
 function showCostTable(cost, results) {
@@ -282,7 +287,7 @@ function showCostTable(cost, results) {
   costParts.result.box.hidden = false;
   drawTable(costParts.result, {
     title: 'What the model says',
-    columns: ['lane', 'rows a pass', 'tokens a pass', 'target pass, ms', 'over a plain pass', 'drafting, share of time', 'speed-up by the model'],
+    columns: ['lane', 'rows a pass', 'tokens a pass', 'target pass, mean ms', 'over a plain pass', 'drafting, share of time', 'speed-up by the model'],
   }, {
     rows: results.map((result) => [
       { t: result.lane.title }, cell(result.rows, 1), cell(result.perPass, 2), cell(result.targetMs, result.targetMs < 1 ? 3 : 2),
@@ -316,9 +321,8 @@ function costWords(cost, chosen, results, places) {
 
 function boundWords(name, chosen, widest) {
   const { evenRows, rows } = widest;
-  const many = evenRows < 10 ? evenRows.toFixed(1) : Math.round(evenRows).toLocaleString('en');
-  const start = name + ' moves the ' + bytesInWords(widest.bytes) + ' of a pass in ' + briefMs(widest.movingMs) + '; in that time it computes ' + many + ' rows of a sequence (break-even). ';
-  const cost = widest.lane.title + '\u2019s passes of ' + rows.toFixed(1) + ' rows cost ' + (widest.targetMs / widest.plainMs).toFixed(2) + ' plain ones: ';
+  const start = name + ' moves the ' + bytesInWords(widest.bytes) + ' of a pass in ' + briefMs(widest.movingMs) + '; in that time it computes ' + rowsInWords(evenRows) + ' of a sequence (break-even). ';
+  const cost = widest.lane.title + '\u2019s passes of ' + rows.toFixed(1) + ' rows cost ' + number(widest.targetMs / widest.plainMs, 2) + ' plain ones: ';
   if (!chosen.overlap) return start + cost + 'bytes and operations follow one another here, so each row costs time from the first on.';
   if (rows <= evenRows) return start + cost + 'they wait for memory (memory-bound), so more rows are nearly free.';
   return start + cost + 'beyond the break-even arithmetic decides (compute-bound), and a tree must earn its rows.';
@@ -329,7 +333,7 @@ function contrastWords(cost, chosen, drafting, places) {
   const all = places.map((place) => ({ ...costOf(cost, place.chosen, best), name: place.name })).sort((a, b) => a.speedup - b.speedup);
   const low = all[0];
   const high = all[all.length - 1];
-  const at = (result) => result.speedup.toFixed(2) + '\u00d7 on ' + result.name + ' (break-even ' + Math.round(result.evenRows) + ' rows)';
+  const at = (result) => number(result.speedup, 2) + '\u00d7 on ' + result.name + ' (break-even ' + rowsInWords(result.evenRows) + ')';
   const busy = chosen.batch > 1 ? '' : ' A server decodes many sequences at once and their rows share the break-even: raise the number of sequences to see when drafting stops to pay there.';
   if (high.speedup < 1.1 * low.speedup) return best.title + ' would gain about as much on all of these: ' + at(low) + ', ' + at(high) + '.' + busy;
   return 'The same trees and acceptances of ' + best.title + ' give ' + at(low) + ' and ' + at(high) + ': what differs is how much arithmetic comes free with a byte, not the text.' + busy;
@@ -339,6 +343,10 @@ function draftWords(drafting) {
   const most = drafting.reduce((top, result) => (result.drafting > top.drafting ? result : top));
   if (most.drafting < 0.05) return '';
   return 'Drafting takes ' + Math.round(100 * most.drafting) + ' % of ' + most.lane.title + '\u2019s time: ' + most.draftsAStep.toFixed(1) + ' passes of the drafter a step, one after another, each over ' + Math.round(100 * most.lane.draft_share) + ' % of the target\u2019s weights.';
+}
+
+function rowsInWords(rows) {
+  return (rows < 9.95 ? rows.toFixed(1) : Math.round(rows).toLocaleString('en')) + ' rows';
 }
 
 function briefMs(ms) {

@@ -70,8 +70,13 @@ function seconds(ms) {
   return ms < 1000 ? Math.round(ms) + ' ms' : (ms / 1000).toFixed(ms < 9950 ? 1 : 0) + ' s';
 }
 
+/** Rounded as Python formats: a number that lies just between two goes to the even one (toFixed takes the larger). */
 function number(value, digits) {
-  return value === null || value === undefined ? '\u2013' : Number(value).toFixed(digits);
+  if (value === null || value === undefined) return '\u2013';
+  const between = Number(value) * 2 ** (digits + 1); // only an odd whole number here lies just between
+  if (Math.abs(between % 2) !== 1) return Number(value).toFixed(digits);
+  const below = Math.floor(Number(value) * 10 ** digits);
+  return ((below % 2 ? below + 1 : below) / 10 ** digits).toFixed(digits);
 }
 
 function isPlain(value) {

@@ -42,7 +42,7 @@ function makeFigure(name) {
   const note = el('p', 'dx-note');
   const legend = el('div', 'dx-legend');
   const tools = el('div', 'dx-tools');
-  const more = set(el('p', 'dx-more', '\u2194 scroll sideways for the rest'), { hidden: true });
+  const more = set(el('p', 'dx-more'), { hidden: true });
   scroller.append(sheet.box, table);
   box.append(tools, scroller, more, note, legend);
   const figure = { name, box, scroller, sheet, spare: null, table, note, legend, tools, more, drawn: null, rows: new Map() };
@@ -53,8 +53,13 @@ function makeFigure(name) {
 
 /** What goes on beyond the right edge fades out there, and a line says so. */
 function showMore(figure) {
-  const { scrollWidth, clientWidth, scrollLeft } = figure.scroller;
-  figure.more.hidden = scrollWidth <= clientWidth + 4;
+  const { scrollWidth, clientWidth, scrollLeft, scrollHeight, clientHeight } = figure.scroller;
+  const wide = scrollWidth > clientWidth + 4;
+  const long = !figure.table.hidden && scrollHeight > clientHeight + 4;
+  const count = figure.table.querySelectorAll('tbody tr').length;
+  const below = '\u2195 ' + (count ? count.toLocaleString('en') + ' rows; ' : '') + 'scroll for the rest';
+  figure.more.hidden = !wide && !long;
+  write(figure.more, [long ? below : '', wide ? '\u2194 scroll sideways for the rest' : ''].filter(Boolean).join(' \u00b7 '));
   figure.box.classList.toggle('more', scrollWidth - clientWidth - scrollLeft > 4);
 }
 
@@ -91,8 +96,26 @@ async function drawPlot(figure, sheet, common, frame, uirevision) {
   sheet.token = null;
   sheet.mark = frame.mark;
   scaleSheet(figure, sheet, layout);
-  await plotly.react(sheet.plot, { data: frame.data || [], layout: { ...layout, uirevision }, config });
+  const draw = (how) => plotly.react(sheet.plot, { data: frame.data || [], layout: { ...how, uirevision }, config });
+  await draw(layout);
+  const roomy = withLegendRoom(sheet.plot, layout);
+  if (roomy) {
+    scaleSheet(figure, sheet, roomy);
+    await draw(roomy);
+  }
   if (!sheet.wired) wirePlot(figure, sheet);
+}
+
+const LEGEND_PAD = 12; // what plotly.js leaves between a legend and the plot
+
+/** A legend above the picture wraps on little room: the picture grows by its rows instead of giving them its own. */
+function withLegendRoom(plot, layout) {
+  const { legend } = plot._fullLayout;
+  if (!layout.showlegend || !legend || legend.orientation !== 'h' || legend.yanchor !== 'bottom' || !legend._height) return null;
+  const { t: top } = layout.margin;
+  const missing = Math.ceil(legend._height + LEGEND_PAD - top);
+  if (missing <= LEGEND_PAD || !layout.height) return null;
+  return { ...layout, height: layout.height + missing, margin: { ...layout.margin, t: top + missing } };
 }
 
 function wirePlot(figure, sheet) {

@@ -15,7 +15,8 @@ function bindKey(key, words, action) {
  * Events: "built" (everything stands), "step" (another step or lane is shown), "drawn" (and all its figures are),
  * "frames" (figures of the shown lane have come), "figure" (one figure or overview is drawn), "link" (hover or pin changed), "value" (something came from the server),
  * "resize" (the room for figures is another), "status" (the line about the run is written), "run" (another run is shown),
- * "lecture" (lecture mode has begun or ended), "stop" (a lesson is at another stop).
+ * "lecture" (lecture mode has begun or ended), "stop" (a lesson is at another stop), "refused" (an addition to the run
+ * was refused, with a sentence; the run is as it was).
  */
 function on(event, action) {
   listeners.set(event, [...(listeners.get(event) || []), action]);

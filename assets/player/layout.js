@@ -158,8 +158,21 @@ function sharePanels() {
 
 function titleOf(name) {
   const common = commons.get(viewKey(state.lane, name));
-  return (common && common.title) || name[0].toUpperCase() + name.slice(1);
+  return (common && common.title) || ((state.value && state.value.titles) || {})[name] || name[0].toUpperCase() + name.slice(1);
 }
+
+/** The tools of the open view stand on the last line of the tabs where both fit there. */
+function placeTools() {
+  const tabs = [...parts.tabs.children];
+  const figure = visibleViews().slice(1).map((name) => boxes.get(name)).find((each) => each.tab);
+  if (!tabs.length || !figure) return;
+  const last = tabs[tabs.length - 1];
+  const room = parts.tabs.getBoundingClientRect().right - last.getBoundingClientRect().right;
+  const wanted = [...figure.tools.children].reduce((sum, tool) => sum + (tool.hidden ? 0 : tool.offsetWidth + 4), 0);
+  parts.sidePanel.classList.toggle('roomy', wanted + 8 <= room);
+}
+
+on('drawn', placeTools);
 
 function showTitles() {
   const [main, ...others] = viewsOf(state.lane);

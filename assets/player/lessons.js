@@ -43,7 +43,7 @@ function showRunOf(value) {
 }
 
 function leaveLesson() {
-  if (!lessonOpen) return false;
+  if (!lessonOpen) return shutCard();
   const { before } = lessonOpen;
   dropCard();
   if (before.value) {
@@ -53,6 +53,30 @@ function leaveLesson() {
     state.latest = before.latest;
     showStep(before.lane, before.step);
   }
+  return true;
+}
+
+const LESSON_LEFT = 'The lesson is left: its recording was copied, and the lane that you asked for is added to the copy.';
+
+/** A lane is added to a copy of the lesson's recording: the card stays until it is closed, to say so. */
+function endOnCopy() {
+  lessonOpen = null;
+  lookAt(null);
+  write(lessonParts.count, '');
+  lessonParts.text.textContent = LESSON_LEFT;
+  lessonParts.back.hidden = lessonParts.next.hidden = true;
+  sayLeave('Close', 'close', 'Close (Escape)');
+}
+
+function sayLeave(label, words, title) {
+  write(lessonParts.leave, words);
+  set(lessonParts.leave, { 'aria-label': label, title });
+}
+
+/** Closes a card that only says that its lesson is left. */
+function shutCard() {
+  if (lessonOpen || !lessonParts.card.isConnected) return false;
+  dropCard();
   return true;
 }
 
@@ -76,7 +100,7 @@ function makeCard() {
   const leave = button('dx-text', 'Leave the lesson', leaveLesson, 'leave');
   lessonParts.back.title = 'Previous stop (b)';
   lessonParts.next.title = 'Next stop (n)';
-  leave.title = 'Back to what was here before (Escape)';
+  lessonParts.leave = leave;
   head.append(lessonParts.title, lessonParts.count, leave, lessonParts.back, lessonParts.next);
   lessonParts.text = set(el('p', 'dx-lesson-text'), { 'aria-live': 'polite' });
   card.append(head, lessonParts.text);
@@ -86,6 +110,8 @@ function makeCard() {
 /** The card stands in the deck, so it is always in sight and over nothing; the sentence makes room for it. */
 function showCard() {
   root.classList.add('in-lesson');
+  lessonParts.back.hidden = lessonParts.next.hidden = false;
+  sayLeave('Leave the lesson', 'leave', 'Back to what was here before (Escape)');
   lessonParts.sayPlace = parts.say.parentNode === parts.deck ? () => parts.deck.prepend(parts.say) : null;
   parts.panels.before(parts.say);
   parts.deck.prepend(lessonParts.card);
@@ -150,7 +176,12 @@ on('drawn', () => {
   if (marked) bringIntoSight(marked);
 });
 // A run that was started, or a file that was opened, ends the lesson; there is no way back from it.
-on('value', () => { if (lessonOpen && state.run !== lessonOpen.run) dropCard(); });
+on('run', shutCard);
+on('value', (value) => {
+  if (!lessonOpen || state.run === lessonOpen.run) return;
+  if (value.continues === lessonOpen.run) endOnCopy();
+  else dropCard();
+});
 on('lecture', () => { if (lessonOpen) lessonOpen.settled = null; });
 on('built', makeCard);
 

@@ -160,6 +160,8 @@ function take(value) {
     state.latest = value.run;
   }
   clearTimeout(answerTimer);
+  const { refused, message: sentence } = value;
+  if (refused) value = { ...value, refused: false, ...(value.run ? {} : settled), message: value.run ? '' : settled.message };
   state.state = value.state;
   if (value.run) root.dataset.run = value.run;
   if (value.lanes && value.lanes.length) takeLanes(value);
@@ -168,10 +170,14 @@ function take(value) {
   showState(value.state, value.message, value.progress);
   if (wasBusy && !isBusy()) finished();
   tell('value', value);
+  if (refused) tell('refused', sentence);
 }
+
+let settled = { state: 'done', message: '' }; // before something was asked of the server: what was refused changes nothing
 
 function showState(name, message, progress) {
   state.state = name;
+  if (!isBusy()) settled = { state: name, message };
   root.dataset.state = name;
   document.documentElement.dataset.decoding = isBusy() ? 'yes' : 'no';
   showStatus(name, message, progress);
@@ -279,15 +285,27 @@ const ANSWER_MS = 20000;
 let answerTimer = null;
 
 /** Something was asked of the server that comes as a value. */
-function awaitAnswer(words) {
+function awaitAnswer(words, silence = (sentence) => showState('error', sentence, null)) {
   clearTimeout(answerTimer);
-  answerTimer = setTimeout(() => showState('error', 'The server does not answer; check that it runs and try again.', null), ANSWER_MS);
+  answerTimer = setTimeout(() => silence('The server does not answer; check that it runs and try again.'), ANSWER_MS);
   showState('preparing', words, null);
+}
+
+let runAwaited = false;
+
+/** Run may be pressed far above the player: its answer must not come out of sight. */
+function showAnswer() {
+  if (!runAwaited) return;
+  runAwaited = false;
+  const { top, bottom } = parts.status.getBoundingClientRect();
+  if (top >= 0 && bottom <= parts.deck.getBoundingClientRect().top) return;
+  parts.status.scrollIntoView({ block: 'start', behavior: 'instant' });
 }
 
 /** Shown at once: until the server answers, the run before must not look like the one that was asked for. */
 function runPressed() {
   awaitAnswer('Sending the prompt.');
+  runAwaited = true;
   // From here on the arrow keys belong to the player.
   if (isTyping(document.activeElement)) document.activeElement.blur();
 }
@@ -320,6 +338,7 @@ function listen() {
   }).observe(parts.panels);
 }
 
+on('value', showAnswer);
 build();
 state.theme = themeNow();
 listen();

@@ -123,7 +123,7 @@ async function askGuess() {
     guessParts.numbers.append(button('dx-guess-number', count + (count === 1 ? ' draft' : ' drafts'), () => guess(count), String(count)));
   }
   if (drafts) guessParts.tree.append(draftTree(drafts));
-  guessParts.card.scrollIntoView({ block: 'nearest' });
+  bringIntoSight(guessParts.card);
 }
 
 function guess(count) {
@@ -184,6 +184,7 @@ function setPredicting(on) {
     if (playTimer !== null) stopPlay();
   }
   showCurrent();
+  if (on) bringIntoSight(guessParts.card); // below many lanes it would open out of sight
   return true;
 }
 

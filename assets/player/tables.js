@@ -115,7 +115,7 @@ function drawAsTable(figure, common, frame) {
     figure.allRows = true;
     drawAsTable(figure, common, frame);
   };
-  figure.table.append(button('dx-text', null, all, 'show all ' + rows.length.toLocaleString('en') + ' rows'));
+  figure.table.append(button('dx-text', null, all, 'the first ' + shown.length.toLocaleString('en') + '; show all ' + rows.length.toLocaleString('en') + ' rows'));
 }
 
 function toggleTable(figure) {

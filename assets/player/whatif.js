@@ -2,7 +2,8 @@
 // The server decodes it and adds it to the run; where there is no server, as in a replay, none of this is shown.
 
 const pinnedActions = []; // node, box -> puts something to do with a pinned token into the box; details.js asks
-const whatIf = { box: null, asked: '', rerun: null, opener: null, lanes: 0, waiting: false };
+const whatIf = { box: null, asked: '', rerun: null, opener: null, lanes: 0, waiting: false, inStatus: false };
+whatIf.why = set(el('p', 'dx-what-why'), { role: 'alert' }); // why a lane was refused: it stands where the lane was asked for
 
 function canAsk() {
   return Boolean(trigger && server.choices && server.parameters);
@@ -12,8 +13,31 @@ function askForLane(request, words) {
   if (isBusy()) return;
   whatIf.waiting = true;
   whatIf.lanes = laneViews.size;
-  awaitAnswer(words);
+  write(whatIf.why, '');
+  awaitAnswer(words, (sentence) => {
+    showState(settled.state, settled.message, null);
+    showRefusal(sentence);
+    showAdded();
+  });
   trigger('whatif', { run: state.run, lane: state.lane, ...request });
+}
+
+/** The viewer reads why in the form or beside the token; where neither is open any more, the status line says it. */
+function showRefusal(sentence) {
+  const form = whatIf.rerun && !whatIf.rerun.hidden && whatIf.rerun.querySelector('form');
+  const place = form || (whatIf.box && whatIf.box.offsetParent && whatIf.box);
+  whatIf.inStatus = !place;
+  if (!place) return showStatus(state.state, sentence, null);
+  place.append(whatIf.why);
+  write(whatIf.why, sentence);
+  bringIntoSight(form ? whatIf.rerun : whatIf.why);
+}
+
+/** A sentence in the status line goes with the viewer's next step. */
+function forgetRefusal() {
+  if (!whatIf.inStatus) return;
+  whatIf.inStatus = false;
+  showStatus(state.state, settled.message, null);
 }
 
 // A token
@@ -59,7 +83,7 @@ function fillChoices(box, node, answer) {
   const others = instead.filter(({ id }) => id !== token.id)
     .map((each) => tokenChoice(position, each, inPercent(each.prob), () => forceToken(node, { token_id: each.id })));
   const hint = el('p', 'dx-what-hint', 'A new lane goes on from there, with a prefill and a clock of its own; percentages are the target\u2019s.');
-  box.replaceChildren(title, own, ...others, ownText(node, position), hint);
+  box.replaceChildren(title, own, ...others, ownText(node, position), hint, whatIf.why);
 }
 
 async function showChoices(node, place) {
@@ -71,6 +95,7 @@ async function showChoices(node, place) {
   if (whatIf.asked === key || !(id === 'next' || Number.isInteger(id))) return;
   whatIf.asked = key;
   box.replaceChildren();
+  if (!whatIf.waiting) write(whatIf.why, '');
   const answer = await ask('choices', { run: state.run, lane: state.lane, step: state.step, node: id });
   if (whatIf.asked === key) fillChoices(box, node, answer);
 }
@@ -84,7 +109,8 @@ async function openRerun() {
   if (!whatIf.rerun.hidden) return closeRerun();
   const lane = state.lane;
   const answer = await ask('parameters', { run: state.run, lane });
-  if (lane !== state.lane) return;
+  if (lane !== state.lane || isBusy()) return;
+  write(whatIf.why, '');
   fillRerun(answer);
   whatIf.rerun.hidden = false;
   set(whatIf.opener, { 'aria-expanded': 'true' });
@@ -93,22 +119,23 @@ async function openRerun() {
   if (field) field.focus({ preventScroll: true });
 }
 
+const RERUN_NOTE = 'Only this lane decodes; prompt and settings stay.';
+
 function fillRerun(answer) {
   const close = button('dx-text', null, () => { closeRerun(); whatIf.opener.focus(); }, 'close');
-  if (!answer.ok) return whatIf.rerun.replaceChildren(el('p', 'dx-what-why', answer.error), close);
+  if (!answer.ok) return whatIf.rerun.replaceChildren(set(el('p', 'dx-what-why', answer.error), { role: 'alert' }), close);
   const values = { params: { ...answer.values } };
   const go = set(el('button', 'dx-what-go', 'Run this lane'), { type: 'submit' });
   const foot = el('div', 'dx-rerun-foot');
-  const note = el('span', 'dx-hint', 'Only this lane decodes; prompt and settings stay.');
+  const note = set(el('span', 'dx-hint', RERUN_NOTE), { 'aria-live': 'polite' });
+  whatIf.note = note;
   foot.append(go, close, note);
   const form = el('form');
-  form.append(el('h3', '', answer.title + ' again, with'), ...makeFields(answer.fields, values, () => {}), foot);
+  form.append(el('h3', '', answer.title + ' again, with'), ...makeFields(answer.fields, values, () => {}), foot, whatIf.why);
   form.noValidate = true; // the server says what is wrong with a value, in a sentence
   form.addEventListener('submit', (event) => {
     event.preventDefault();
-    closeRerun();
-    whatIf.opener.focus();
-    askForLane({ params: values.params }, 'Asking for the lane.');
+    askForLane({ params: values.params }, 'Asking for the lane.'); // the form stays until the lane has begun
   });
   whatIf.rerun.replaceChildren(form);
 }
@@ -135,20 +162,34 @@ function buildRerun() {
   heading.after(whatIf.rerun);
 }
 
+/** While a lane is asked for, the form says what it waits for; it cannot be sent twice. */
+function showWaiting(name, message) {
+  const go = whatIf.rerun && whatIf.rerun.querySelector('.dx-what-go');
+  if (!go) return;
+  set(go, { 'aria-disabled': isBusy() ? 'true' : null });
+  write(whatIf.note, whatIf.waiting && isBusy() && message ? message : RERUN_NOTE);
+}
+
 /** The lane that was asked for is brought into sight once; the viewer stays at the lane and step that are open. */
 function showAdded() {
   const busy = isBusy();
   if (whatIf.box) whatIf.box.hidden = busy;
   if (whatIf.opener) whatIf.opener.hidden = busy || !laneViews.size;
-  if (whatIf.rerun && busy) closeRerun();
-  if (!whatIf.waiting) return;
   const views = [...laneViews.values()];
   const came = views.length > whatIf.lanes;
+  if (whatIf.rerun && (whatIf.waiting ? came : busy)) closeRerun();
+  if (!whatIf.waiting) return;
   if (came) views.pop().row.scrollIntoView({ block: 'nearest' });
   if (came || !busy) whatIf.waiting = false;
 }
 
 on('built', buildRerun);
 on('value', showAdded);
-on('step', () => { if (whatIf.rerun && whatIf.shownLane !== state.lane) closeRerun(); whatIf.shownLane = state.lane; });
+on('refused', showRefusal);
+on('status', showWaiting);
+on('step', () => {
+  forgetRefusal();
+  if (whatIf.rerun && whatIf.shownLane !== state.lane) closeRerun();
+  whatIf.shownLane = state.lane;
+});
 if (canAsk()) bindKey('r', 'run the selected lane again, with other parameters', openRerun);

@@ -12,13 +12,13 @@ from explorer.trace import Trace
 
 COLUMNS = [
     "lane",
-    "target pass, ms: measured",
-    "by the model",
+    "target pass, median ms: measured",
+    "median by the model",
     "error",
     "draft pass, ms: measured",
     "by the model",
     "error",
-    "rest of a step, ms: measured",
+    "rest of a step, median ms: measured",
     "speed-up: measured",
     "by the model",
     "error",
@@ -65,7 +65,10 @@ def caption(traces: Sequence[Trace], machine: Hardware, checks: Sequence[Check])
     )
     worst = max((abs(_error(c.speedup, c.said_speedup) or 0.0) for c in checks), default=0.0)
     far = f" The speed-up that is farthest off is off by {worst:.0%}." if worst else ""
-    rest = " The rest of a step (acceptance, commit, bookkeeping) is measured and not in the model."
+    rest = (
+        " Target passes here are medians over the steps, the table above has their mean."
+        " The rest of a step (acceptance, commit, bookkeeping) is measured and not in the model."
+    )
     missing = "" if all(map(is_whole, traces)) else " Cache and attention of this model were not recorded: left out."
     return " ".join(filter(None, [fitted + far + rest + missing, disturbed(traces)]))
 

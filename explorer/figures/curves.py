@@ -72,12 +72,13 @@ def build(run: Run, theme: Theme, shown: str) -> Json:
     least = min(int(curve.points[0]["train_tokens"]) for curve in curves)
     most = max(int(curve.points[-1]["train_tokens"]) for curve in curves)
     ticks = [tick for tick in (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6, 3 * 10**6) if least / 2 <= tick <= most * 2]
+    ticked = {"tickvals": ticks, "ticktext": [_short(tick) for tick in ticks], "tickangle": 0}
     layout = base_layout(theme) | {
         "height": 342 + LINE * len(curves),
         "showlegend": True,
         "legend": legend_above(theme.ink),
         "margin": {"l": 52, "r": 16, "t": 30, "b": 70 + LINE * len(curves)},
-        "xaxis": axis(theme, "tokens trained on", type="log", tickvals=ticks, ticktext=[f"{t:,}" for t in ticks]),
+        "xaxis": axis(theme, "tokens trained on", type="log", **ticked),
         "yaxis": axis(
             theme, VALUES[shown], rangemode="tozero", **({"tickformat": ".0%"} if shown == "accuracy" else {})
         ),
@@ -85,6 +86,11 @@ def build(run: Run, theme: Theme, shown: str) -> Json:
     }
     data = [_line(curve, styles[curve.lanes[0].lane], shown) for curve in curves]
     return {"data": data, "layout": layout, "cursor": {}, "alt": describe(curves, shown), "min_width": 320}
+
+
+def _short(count: int) -> str:
+    """A tick's name: long ones would be turned on a narrow screen, and push the axis title into the note."""
+    return f"{count // 1000}k" if count < 10**6 else f"{count // 10**6}M"
 
 
 def _line(curve: Curve, style: LaneStyle, shown: str) -> Json:

@@ -9,7 +9,7 @@ from typing import Any
 from explorer.events import LaneHeader
 from explorer.figures.base import NEXT, Json, View, next_committed, path_end, step_name
 from explorer.figures.explain import explain, explain_next
-from explorer.figures.labels import prob_fine, quoted, visible
+from explorer.figures.labels import logits, prob_fine, quoted, visible
 from explorer.figures.pieces import piece_of
 from explorer.figures.reasons import BRANCH, role_of
 from explorer.figures.theme import Theme
@@ -95,7 +95,7 @@ def about_next(header: LaneHeader, step: Step) -> Json:
         "by": "the target",
         "target": _number(raw),
         "p": _number(own.probability) if processed(step) else None,
-        "lead": f"{own.margin:.3g}" if own.origin == "argmax" else None,
+        "lead": logits(own.margin) if own.origin == "argmax" else None,
     }
     added = next_committed(step)
     told = _told(

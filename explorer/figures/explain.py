@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from explorer.figures.base import path_end
-from explorer.figures.labels import prob_fine, quoted
+from explorer.figures.labels import logits, prob_fine, quoted
 from explorer.figures.reasons import on_path, place_of, preferred, reason, role_of, taken_after, unsaid
 from explorer.trace import Decision, Node, Step
 
@@ -41,7 +41,7 @@ def explain_next(step: Step) -> str:
         choice = "its first choice" if own.origin == "argmax" else "drawn from its distribution as processed,"
         how = f"{lead} after {after}: the target's own token, {choice} with probability {prob_fine(own.probability)}."
         if own.origin == "argmax":
-            how += f" It leads the second best by {own.margin:.2g} in logits."
+            how += f" It leads the second best by {logits(own.margin)} in logits."
     more = unsaid(step).removeprefix("; ")
     return f"{how} {more[0].upper()}{more[1:]}." if more else how
 

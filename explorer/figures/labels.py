@@ -97,6 +97,11 @@ def prob_fine(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
+def logits(value: float) -> str:
+    """A difference of logits, wherever it is shown."""
+    return f"{value:.3g}"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """The count and its noun: `1 token`, `3 tokens`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

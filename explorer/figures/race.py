@@ -10,7 +10,6 @@ from explorer.runs import LaneRecord, Run
 from explorer.trace import GIVEN
 
 TITLES = {"passes": "target passes after the prefill", "ms": "lane clock, ms"}
-UNITS = {"passes": "passes", "ms": "ms"}
 MARKS = 5
 """Marks along a line at most: with eight lanes colour and dash alone are hard to tell apart."""
 
@@ -84,9 +83,17 @@ def _trace(record: LaneRecord, place: int, horizontal: str, theme: Theme) -> Jso
         "y": ys,
         "line": {"shape": "hv", "color": style.colour, "dash": style.dash, "width": 2.2},
         "marker": {"symbol": style.symbol, "size": 7, "color": style.colour, "maxdisplayed": MARKS},
-        "customdata": [[at - 1 if at else None, lane] for at in range(len(xs))],
-        "hovertemplate": f"<b>{name}</b><br>%{{y}} tokens after %{{x}} {UNITS[horizontal]}<extra></extra>",
+        "customdata": [
+            [at - 1 if at else None, lane, f"{plural(y, 'token')} after {_reached(x, horizontal)}"]
+            for at, (x, y) in enumerate(zip(xs, ys, strict=True))
+        ],
+        "hovertemplate": f"<b>{name}</b><br>%{{customdata[2]}}<extra></extra>",
     }
+
+
+def _reached(x: float, horizontal: str) -> str:
+    """A place on the axis in words."""
+    return plural(round(x), "pass", "passes") if horizontal == "passes" else f"{x:,.0f} ms"
 
 
 def _ends(records: list[LaneRecord], horizontal: str, theme: Theme) -> Json:
@@ -117,8 +124,7 @@ def describe(records: list[LaneRecord], horizontal: str) -> str:
     for record in records:
         xs, ys = points_of(record, horizontal)
         if xs:
-            reach = f"{xs[-1]:,.0f} {UNITS[horizontal]}"
-            parts.append(f"{record.header.title} {plural(ys[-1], 'token')} after {reach}")
+            parts.append(f"{record.header.title} {plural(ys[-1], 'token')} after {_reached(xs[-1], horizontal)}")
     return f"Race: {'; '.join(parts)}." if parts else "No lane has run yet."
 
 

@@ -116,7 +116,7 @@ def _line(curve: Curve, places: list[Hardware], own: ModelSize) -> Json:
         },
         "hovertext": [
             f"<b>{curve.name}</b> on {plotly_text(each.name)}: {value:.2f}× by the model<br>"
-            f"break-even {even_rows(curve.work, each, own):,.0f} rows"
+            f"break-even {rows_in_words(even_rows(curve.work, each, own))}"
             for each, value in zip(places, values, strict=True)
         ],
         "hoverinfo": "text",
@@ -197,10 +197,10 @@ def describe(drawn: list[Curve], places: list[Hardware], own: ModelSize, here: b
         parts.append(f"{curve.record.header.title} {at[0]}{seen}, {', '.join(at[1:])}")
     if not parts:
         return "Cost model: no lane that drafts has ended yet."
-    even = [f"{even_rows(drawn[0].work, each, own):,.0f} on {each.name}" for each in places]
+    even = [f"{rows_in_words(even_rows(drawn[0].work, each, own))} on {each.name}" for each in places]
     return (
         f"A model, not a measurement, of {own.name}. Speed-up by the model: {'; '.join(parts)}. "
-        f"Rows whose arithmetic takes as long as moving the bytes: {', '.join(even)}."
+        f"Break-even, where arithmetic takes as long as moving the bytes: {', '.join(even)}."
     )
 
 
@@ -208,6 +208,11 @@ def even_rows(work: Workload, hardware: Hardware, size: ModelSize) -> float:
     """The break-even in the middle of the lane."""
     middle = Workload((1,), (work.cached[len(work.cached) // 2],), 1)
     return float(priced(middle, hardware, size)["even_rows"][0])
+
+
+def rows_in_words(rows: float) -> str:
+    """A break-even: with a decimal where it is small."""
+    return f"{rows:.1f} rows" if rows < 9.95 else f"{rows:,.0f} rows"
 
 
 ROOFLINE = Overview(

@@ -32,7 +32,7 @@ class WhatIf:
         """Decode the lane that is asked for; each value is the whole reel so far. Nothing is lost where that fails."""
         stop = self._stops.begin(session)
         run: Run | None = None
-        copied = ""
+        copied, earlier = "", ""
         reel = Reel(Run(id=""))
         try:
             asked = dict(posted) if isinstance(posted, dict) else {}
@@ -41,15 +41,17 @@ class WhatIf:
             extended = self._studio.extendable(held, wanted)
             if extended.id != held:
                 copied = extended.id
-            resumed = Reel.resumed(extended)
+            resumed, earlier, count = Reel.resumed(extended), extended.state, len(extended.lanes)
             for value in paced(self._studio.extend(extended, wanted, stop), resumed):
                 run, reel = extended, resumed  # before the first value it is not ours: another lane may be coming
+                if len(extended.lanes) > count:
+                    earlier = ""  # the lane has begun
                 yield value
         except ExplorerError as error:
-            yield _ended(reel, run, str(error))
+            yield _ended(reel, run, earlier, str(error))
         except Exception:
             LOG.exception("a lane could not be added")
-            yield _ended(reel, run, INSIDE)
+            yield _ended(reel, run, earlier, INSIDE)
         finally:
             stop.set()
             if run is None and copied:
@@ -79,12 +81,16 @@ class WhatIf:
             return {"ok": False, "error": "This lane cannot be read."}
 
 
-def _ended(reel: Reel, run: Run | None, sentence: str) -> Json:
-    """The reel with an error; what the run held before stays."""
+def _ended(reel: Reel, run: Run | None, earlier: str, sentence: str) -> Json:
+    """The reel with the sentence; what the run held before stays.
+
+    Where no lane has begun (`earlier` is the run's state before), the addition was refused and the run is as it was:
+    the player is told the sentence, and the run does not keep it.
+    """
     if run is None:
-        return failed(reel, sentence)
-    reel.apply(Ended("error", sentence, run.comparison))
-    return dict(reel.value)
+        return {**failed(reel, sentence), "refused": True}
+    reel.apply(Ended(earlier or "error", "" if earlier else sentence, run.comparison))
+    return {**reel.value, "message": sentence, "refused": bool(earlier)}
 
 
 def what_if_functions(what_if: WhatIf) -> list[Callable[[Any], Json]]:

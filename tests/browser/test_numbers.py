@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from explorer.figures import FIGURES
 from explorer.figures.roofline import ROOFLINE
 from explorer.figures.theme import THEMES
+from explorer.player import script
 from explorer.roofline import PRESETS, SIZES, Hardware, Workload, evaluated, speedup
 from explorer.session import Studio
 from explorer.trace import LosslessCheck
@@ -86,8 +88,28 @@ def test_what_is_no_number_is_refused_in_a_sentence_and_nothing_is_lost(viewer: 
         assert viewer.page.locator(".dx-cost-problem").is_visible()
         assert "must be a number from" in viewer.page.locator(".dx-cost-problem").inner_text()
         assert shown(viewer) == before
+    field(viewer, "layers").fill("12")
+    assert field(viewer, "bandwidth").input_value() == "0"
+    assert field(viewer, "bandwidth").get_attribute("aria-invalid") == "true"
+    assert viewer.page.locator(".dx-cost-problem").is_visible()
     field(viewer, "bandwidth").fill("50")
     assert not viewer.page.locator(".dx-cost-problem").is_visible()
+
+
+def test_both_languages_round_alike(viewer: Viewer) -> None:
+    values = [2.125, 85 / 40, 2.375, 0.5, 1.5, 2.5, 0.125, 1.005, 2.675, 0.0, 1e-9, 12.345, 99.995, 1 / 3]
+    for digits in (0, 1, 2):
+        found = viewer.page.evaluate(
+            f"values => {{ {script('player/dom')}; return values.map(value => number(value, {digits})); }}", values
+        )
+        assert found == [f"{value:.{digits}f}" for value in values]
+
+
+def test_tabs_are_named_before_their_views_are_fetched(viewer: Viewer) -> None:
+    viewer.open()
+    titles = {view.name: view.title for view in FIGURES}
+    for tab in viewer.page.locator(".dx-inspect .dx-tab[data-tab]").all():
+        assert tab.inner_text() == titles[str(tab.get_attribute("data-tab"))]
 
 
 def test_the_keyboard_opens_formula_and_definitions(viewer: Viewer) -> None:

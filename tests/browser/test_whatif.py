@@ -42,6 +42,16 @@ def pin(viewer: Viewer, lane: str, step: int) -> None:
     viewer.page.locator(".dx-whatif .dx-what-token").first.wait_for()
 
 
+def in_sight(place: Any) -> bool:
+    """Above the deck and below the window's top."""
+    return bool(
+        place.evaluate(
+            "(box) => { const { top, bottom } = box.getBoundingClientRect(); return top >= 0 && bottom > top"
+            " && bottom <= document.querySelector('.dx-deck').getBoundingClientRect().top + 1; }"
+        )
+    )
+
+
 def check_axe(viewer: Viewer) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     found = axe.Axe().run(viewer.page, context="#player").response["violations"]
@@ -105,15 +115,35 @@ def test_a_lane_runs_again_by_keys_alone(viewer: Viewer) -> None:
     page.keyboard.press("r")
     form.locator("input[name=depth]").fill("99")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#player[data-state=error]")
-    assert "depth is 99" in viewer.message()
+    told = form.get_by_role("alert")
+    told.get_by_text("depth is 99").wait_for()
+    assert viewer.data("state") == "done", "the run is as it was"
+    assert "depth is 99" not in viewer.message()
+    assert in_sight(told)
+    assert form.locator("input[name=depth]").input_value() == "99", "what was typed stays"
+    check_axe(viewer)
+    bubble, go = form.locator(".dx-field small:visible").bounding_box(), form.locator(".dx-what-go").bounding_box()
+    assert bubble["y"] + bubble["height"] <= go["y"], "what a field means does not lie over the button"
     assert viewer.count(".dx-lane") == 4
-    page.keyboard.press("r")
     form.locator("input[name=depth]").fill("1")
     page.keyboard.press("Enter")
     row = added(viewer, "eagle-2")
+    assert page.locator("#dx-rerun").is_hidden()
     assert "depth 1, not 5" in row.inner_text()
     assert row.locator(".dx-badge").get_attribute("data-kind") == "equal"
+
+
+def test_a_run_with_the_editor_open_is_answered_in_sight(viewer: Viewer) -> None:
+    page = viewer.open().page
+    page.locator("#edit-lanes").click()
+    page.set_viewport_size({"width": 1000, "height": 600})
+    page.locator("#run").scroll_into_view_if_needed()
+    assert not in_sight(page.locator(".dx-status"))
+    viewer.run(PROMPT)
+    assert in_sight(page.locator(".dx-status"))
+    page.evaluate("scrollTo(0, 0)")
+    viewer.run("", until="error")
+    assert in_sight(page.locator(".dx-status"))
 
 
 def test_the_example_of_another_model_is_refused_and_stays(viewer: Viewer) -> None:
@@ -122,9 +152,11 @@ def test_the_example_of_another_model_is_refused_and_stays(viewer: Viewer) -> No
     lane, step = viewer.data("selectedLane"), viewer.step()
     pin(viewer, "eagle", 6)
     page.locator(".dx-what-token").first.click()
-    page.wait_for_selector("#player[data-state=error]")
-    assert "toy model" in viewer.message()
-    assert "cannot go on" in viewer.message()
+    told = page.locator(".dx-whatif").get_by_role("alert")
+    told.get_by_text("cannot go on").wait_for()
+    assert "toy model" in told.inner_text()
+    assert in_sight(told)
+    assert viewer.data("state") in ("recorded", "done"), "the run is as it was"
     assert viewer.count(".dx-lane") == 4
     assert (viewer.data("selectedLane"), viewer.step()) == ("eagle", 6)
     fresh = Viewer(page.context.browser, viewer.server).open()
@@ -180,6 +212,7 @@ def check_guessing(viewer: Viewer) -> None:
         page.locator(".dx-guess-number").first.wait_for()
         page.locator(".dx-guess-token").nth(len(steps[step].nodes) - 1).wait_for()
         check_nothing_tells(viewer, step)
+        assert in_sight(page.locator(".dx-guess-numbers"))
         check_axe(viewer) if step == 1 else None
         page.keyboard.press("j")
         assert page.locator(".dx-guess-number").count() == max(node.depth for node in steps[step].nodes) + 1

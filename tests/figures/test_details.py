@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from explorer.figures.base import NEXT
 from explorer.figures.details import DETAILS, FIELDS, common, key_of
 from explorer.figures.explain import explain, explain_next
-from explorer.figures.labels import prob_fine
+from explorer.figures.labels import logits, prob_fine
 from explorer.figures.pieces import bytes_of
 from tests.figures.checks import build
 from tests.figures.test_any_step import steps
@@ -74,6 +74,14 @@ def test_two_drafters_of_one_node_are_both_named():
     told = build(DETAILS, branch_step())["nodes"]
     assert told["1"]["v"]["by"] == "EAGLE and context"
     assert told["3"]["v"]["by"] == "context"
+
+
+def test_the_sentence_and_the_field_give_the_same_lead():
+    step = example_step()
+    own = step.next_token.model_copy(update={"origin": "argmax", "margin": 1.15})
+    told = build(DETAILS, step.model_copy(update={"next_token": own}))["nodes"][NEXT]
+    assert told["v"]["lead"] == logits(1.15)
+    assert f"by {logits(1.15)} in logits" in told["why"]
 
 
 def test_pieces_of_a_character_are_bytes_of_it_and_know_each_other():

@@ -10,6 +10,7 @@ from explorer.figures.labels import (
     POP,
     count_word,
     drawn_token,
+    logits,
     plotly_text,
     plural,
     prob,
@@ -91,3 +92,7 @@ def test_numbers_in_words():
     assert plural(2, "guess", "guesses") == "2 guesses"
     assert plural(12_000, "token") == "12,000 tokens"
     assert [count_word(count) for count in (1, 3, 12, 13)] == ["one", "three", "twelve", "13"]
+
+
+def test_a_lead_has_the_same_digits_wherever_it_is_told():
+    assert [logits(value) for value in (1.15, 0.5, 0.0004, 12.0)] == ["1.15", "0.5", "0.0004", "12"]

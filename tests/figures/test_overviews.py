@@ -96,4 +96,6 @@ def test_lanes_differ_by_colour_dash_and_mark():
 def test_words():
     run = make_run()
     assert "EAGLE 24 tokens after 8 passes" in RACE.build(run, LIGHT, "passes")["alt"]
+    about = [point[2] for trace in RACE.build(run, LIGHT, "passes")["data"][:-1] for point in trace["customdata"]]
+    assert about[:2] == ["1 token after 0 passes", "2 tokens after 1 pass"]
     assert "EAGLE 222 ms in 8 steps" in TIMELINE.build(run, LIGHT, "ms")["alt"]

@@ -47,9 +47,10 @@ def test_a_refusal_leaves_the_screen_as_it_is(posted: Any, studio: Studio) -> No
     assert len(values) == 1
     assert (values[0]["run"], values[0]["state"], values[0]["lanes"]) == ("", "error", [])
     assert values[0]["message"].endswith(".")
+    assert values[0]["refused"] is True
 
 
-def test_a_failure_after_the_start_keeps_the_lanes(studio: Studio, ran: dict[str, Any]) -> None:
+def test_a_failure_before_the_lane_has_begun_leaves_the_run_as_it_was(studio: Studio, ran: dict[str, Any]) -> None:
     class Broken(Studio):
         """A studio that fails in a way that nobody thought of."""
 
@@ -60,8 +61,11 @@ def test_a_failure_after_the_start_keeps_the_lanes(studio: Studio, ran: dict[str
     broken = Broken()
     broken.runs = studio.runs
     last = list(what_if(broken).add({"run": ran["run"], **FORCE}, "one"))[-1]
-    assert (last["state"], last["message"]) == ("error", INSIDE)
+    assert (last["state"], last["message"], last["refused"]) == ("done", INSIDE, True)
     assert last["lanes"] == ran["lanes"]
+    held = studio.runs.get(ran["run"])
+    assert held is not None
+    assert (held.state, held.message) == ("done", ""), "the run is as it was"
     again = list(what_if(studio).add({"run": ran["run"], **FORCE}, "one"))[-1]
     assert again["state"] == "done", "the run can still be extended"
 
