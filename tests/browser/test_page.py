@@ -95,10 +95,8 @@ def test_every_view_of_every_lane_draws(viewer: Viewer) -> None:
     for lane in page.eval_on_selector_all("#player [data-lane]", "rows => rows.map(row => row.dataset.lane)"):
         page.locator(f"[data-lane='{lane}'] .dx-name").click()
         viewer.step()
-        for tab in page.eval_on_selector_all(
-            tabs = "tabs => tabs.map(tab => tab.dataset.tab)"
-            for tab in page.eval_on_selector_all("#player .dx-panels [role=tab]", tabs):
-        ):
+        tabs = "tabs => tabs.map(tab => tab.dataset.tab)"
+        for tab in page.eval_on_selector_all("#player .dx-panels [role=tab]", tabs):
             page.locator(f"[data-tab={tab}]").click()
             viewer.step()
             figure = page.locator(f"[data-view={tab}]")
