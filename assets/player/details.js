@@ -18,7 +18,6 @@ function asideFrame(kind) {
 function showAside(card, kind, ready) {
   const here = asidesOf(state.lane).includes(kind);
   card.hidden = !here && !(isBusy() && card.dataset.run);
-  card.classList.toggle('waiting', !ready);
   if (ready) card.dataset.run = state.run;
   card.classList.toggle('blank', !ready && card.dataset.run !== state.run);
 }
