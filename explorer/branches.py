@@ -16,7 +16,7 @@ from explorer.errors import ExplorerError
 from explorer.figures.labels import quoted, visible
 from explorer.methods import find_method
 from explorer.methods.base import Method
-from explorer.metrics import BASELINE, compare_outputs
+from explorer.metrics import baseline_of, compare_outputs
 from explorer.params import Params, describe, parse
 from explorer.places import Place, place_of
 from explorer.requests import MAX_LANES, MAX_NEW_TOKENS, LanePlan, Plan
@@ -303,7 +303,7 @@ def joined(comparison: Comparison | None, trace: Trace) -> Comparison:
     if comparison is None:
         return Comparison(lanes=(trace,))
     lossless = dict(comparison.lossless)
-    reference = next((lane for lane in comparison.lanes if lane.method == BASELINE and lane.branch is None), None)
+    reference = baseline_of(comparison.lanes)
     sampling = trace.params.get("sampling", {})
     if reference is not None and not sampling.get("temperature") and reference.stop_reason in ("eos", "length"):
         check = compare_outputs(reference, trace)

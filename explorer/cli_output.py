@@ -9,7 +9,7 @@ from typing import Any
 
 from explorer.errors import ExplorerError
 from explorer.events import Ended, LaneEnded, Preparing
-from explorer.metrics import speedup
+from explorer.metrics import baseline_of, speedup
 from explorer.params import allowed_values
 from explorer.requests import CompareRequest
 from explorer.session import Studio
@@ -40,7 +40,7 @@ def note(text: str) -> None:
 
 def print_comparison(comparison: Comparison) -> None:
     """A table, a lane a row."""
-    reference = next((trace for trace in comparison.lanes if trace.method == "autoregressive"), None)
+    reference = baseline_of(comparison.lanes)
     rows = [["lane", "tokens", "target passes", "tokens/pass", "decode ms", "speed-up", "output"]]
     for trace in comparison.lanes:
         totals = trace.totals

@@ -12,7 +12,7 @@ from typing import Any
 
 from explorer.errors import ExplorerError, brief
 from explorer.methods import METHODS
-from explorer.metrics import drafts_kept, speedup, step_ms
+from explorer.metrics import baseline_of, drafts_kept, speedup, step_ms
 from explorer.trace import Branch, Comparison, Step, Trace
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -58,7 +58,7 @@ def _printable(char: str) -> str:
 
 def lane_rows(comparison: Comparison) -> Iterable[Row]:
     """What was asked of each lane, and its totals."""
-    reference = next((trace for trace in comparison.lanes if trace.method == "autoregressive"), None)
+    reference = baseline_of(comparison.lanes)
     for trace in comparison.lanes:
         check = comparison.lossless.get(trace.lane)
         yield {

@@ -6,7 +6,7 @@ milliseconds on the lane's own clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -131,6 +131,11 @@ def speedup(reference: Trace, other: Trace) -> float | None:
         return None  # measured on another occasion than the reference
     slow, fast = ms_per_token(reference.steps), ms_per_token(other.steps)
     return slow / fast if slow and fast else None
+
+
+def baseline_of(traces: Iterable[Trace]) -> Trace | None:
+    """The lane that the others are measured against; a branch of it is not. None where there is none."""
+    return next((trace for trace in traces if trace.method == BASELINE and trace.branch is None), None)
 
 
 def compare_outputs(reference: Trace, other: Trace) -> LosslessCheck:

@@ -15,7 +15,7 @@ from explorer.errors import ExplorerError
 from explorer.events import Checked, Ended, Event, Extended, LaneEnded, LaneHeader, Queued, Started
 from explorer.footprint import drafter_info
 from explorer.methods import METHODS, catalogue, code_of
-from explorer.metrics import compare_outputs
+from explorer.metrics import baseline_of, compare_outputs
 from explorer.offers import offers
 from explorer.queueing import DeviceQueue, StepLock
 from explorer.race import Runner, prefill_all, race
@@ -322,7 +322,7 @@ def _comparison(traces: dict[str, Trace], wanted: Plan) -> Comparison | None:
     ordered = tuple(traces[lane.id] for lane in wanted.lanes if lane.id in traces)
     if not ordered:
         return None
-    reference = next((trace for trace in ordered if trace.method == "autoregressive"), None)
+    reference = baseline_of(ordered)
     # two sampled outputs are equal in law only, so there is nothing to compare token for token
     if reference is None or wanted.sampling.temperature > 0:
         return Comparison(lanes=ordered)
