@@ -12,7 +12,8 @@ from typing import Any
 import torch
 import transformers
 
-from explorer.decode import Lane
+from explorer.backlog import Backlog
+from explorer.decode import Lane, Turn
 from explorer.errors import ExplorerError
 from explorer.methods import find_method
 from explorer.record import StepWriter
@@ -102,12 +103,20 @@ def decode(shelf: Shelf, name: str, params: Json, prompt: list[int], tokens: int
     """A lane from its prompt to its end, greedy."""
     lane = lane_of(shelf, name, params, tokens)
     lane.start(shelf.target.prefill(prompt, taps=lane.taps), 0.0)
-    writer = StepWriter(shelf.target.texts)
+    writer, backlog = StepWriter(shelf.target.texts), Backlog[None]()
     for turn in lane.turns():
         if record:
-            writer.step(turn, lane.method.payload())
-            writer.tokens(turn, lane.stop_reason is not None)
+            record_turn(lane, turn, writer, backlog)
     return lane
+
+
+def record_turn(lane: Lane, turn: Turn, writer: StepWriter, backlog: Backlog[None]) -> None:
+    """Record as a race does: a few turns at a time, and all of them at the lane's end."""
+    last = lane.stop_reason is not None
+    backlog.add(None, writer, turn, lane.method.payload(), last=last)
+    if last or backlog.due:
+        for _ in backlog.write():
+            pass
 
 
 def prompt_ids(shelf: Shelf, text: str = PROMPT) -> list[int]:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import psutil
 
-from benchmarks.common import PROMPT, Json, decode, interleave, lane_of, missing, prompt_ids, summary
+from benchmarks.common import PROMPT, Json, decode, interleave, lane_of, missing, prompt_ids, record_turn, summary
+from explorer.backlog import Backlog
 from explorer.methods import METHODS
 from explorer.record import StepWriter
 from explorer.requests import CompareRequest, LaneRequest
@@ -53,12 +54,11 @@ def recording_share(shelf: Shelf, name: str, prompt: list[int], tokens: int) -> 
     lane = lane_of(shelf, name, {}, tokens)
     lane.start(shelf.target.prefill(prompt, taps=lane.taps), 0.0)
     lane.clock.take()
-    writer = StepWriter(shelf.target.texts)
+    writer, backlog = StepWriter(shelf.target.texts), Backlog[None]()
     decode_ms = recording_ms = 0.0
     for turn in lane.turns():
         begin = time.perf_counter()
-        writer.step(turn, lane.method.payload())
-        writer.tokens(turn, lane.stop_reason is not None)
+        record_turn(lane, turn, writer, backlog)
         recording_ms += 1000.0 * (time.perf_counter() - begin)
         decode_ms += sum(span.duration_ms for span in turn.spans)
     return recording_ms / decode_ms

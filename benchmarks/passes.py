@@ -15,7 +15,7 @@ from explorer.target import TargetModel
 from explorer.tree import Candidate, CandidateTree
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
-CONTEXTS = (128, 1024, 4096)
+CONTEXTS = (128, 512, 1024, 4096)
 READ_BYTES = 1 << 29
 SQUARE = 2048
 

@@ -54,7 +54,7 @@ def plain_draft(shelf: Shelf) -> Any:
     """The shelf's draft model as an assistant of `generate`, its weights not packed."""
     target = shelf.target
     folder = drafter_folder(drafter_places(shelf.model)["draft-model"], lambda text, share: None)
-    draft = load_draft_model(folder, target=target, device=target.device, dtype=target.dtype)
+    draft = load_draft_model(folder, target=target, device=target.device, dtype=target.dtype, packed=False)
     module = draft.module
     if draft.token_map is not None:
         module.lm_head = WholeVocabulary(module.lm_head, draft.token_map, target.vocabulary_tokens)

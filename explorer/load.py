@@ -19,8 +19,9 @@ from explorer import attention
 from explorer.architectures import refuse_unsupported
 from explorer.errors import ExplorerError
 from explorer.execution import choose_execution
+from explorer.fused import pack
 from explorer.machine import free_bytes, in_gb
-from explorer.products import Product, pack_linears
+from explorer.products import Product
 from explorer.selfcheck import check_passes
 from explorer.target import TargetModel, execution_device
 from explorer.trace import ModelInfo
@@ -124,9 +125,29 @@ def load_target(
     if placing is None:
         _move(model, place, label)
     info = describe(model, model_id=model_id, label=label, sha256=sha256, revision=revision)
-    if placing is None:  # accelerate's hooks hold on to the modules that they fetch weights for
-        pack_linears(model, keep=model.get_output_embeddings(), keep_weights=keep_weights)
     target = TargetModel(model, tokenizer, info, running)
+    if placing is None:  # accelerate's hooks hold on to the modules that they fetch weights for
+        return packed_target(target, keep_weights=keep_weights)
+    check_passes(target)
+    return target
+
+
+def packed_target(target: TargetModel, *, keep_weights: bool = False) -> TargetModel:
+    """The target on packed layers, fused where its kind is known and the fused passes give what its forward gives.
+
+    Its model is changed in place. keep_weights: layers keep their plain weights too. ExplorerError where passes differ
+    from the model's own forward even without fusing.
+    """
+    model = target.transformers_model
+    decoder = pack(model, keep=model.get_output_embeddings(), keep_weights=keep_weights)
+    if decoder is not None:
+        fused = target.with_decoder(decoder)
+        try:
+            check_passes(fused)
+        except ExplorerError:
+            pass  # looked like a Llama and is none: its own forward is slower and right
+        else:
+            return fused
     check_passes(target)
     return target
 

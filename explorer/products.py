@@ -8,6 +8,8 @@ layout alone: values stay as they are, and sums are rounded like any other order
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -68,6 +70,53 @@ class PackedLinear(nn.Module):
     def extra_repr(self) -> str:
         """As nn.Linear shows itself."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self._bias is not None}"
+
+
+class FusedPart(nn.Module):
+    """One of several linear layers that read the same rows and are one product; called alone it makes all of them."""
+
+    def __init__(self, linear: nn.Linear, whole: Callable[[Tensor], Tensor], start: int, *, keep_weight: bool) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.whole = whole
+        """(..., in) to the outputs of all parts, behind one another."""
+        self._start = start
+        if keep_weight:
+            self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(..., in) to (..., out): this part's columns."""
+        return self.whole(rows)[..., self._start : self._start + self.out_features]
+
+    def __deepcopy__(self, memo: dict[int, object]) -> FusedPart:
+        return self  # as PackedLinear
+
+
+def fuse_linears(parent: nn.Module, names: Sequence[str], *, keep_weights: bool = False) -> bool:
+    """Make one packed product of a module's linear layers of these names; did it? Not to be trained.
+
+    All or none: where one of them is no plain nn.Linear, or their weights cannot be packed here, nothing is changed.
+    """
+    linears = [getattr(parent, name) for name in names]
+    if any(type(each) is not nn.Linear for each in linears):
+        return False
+    weight = packed(torch.cat([each.weight.detach() for each in linears]))
+    if weight is None:
+        return False
+    whole = partial(packed_linear, weight=weight, bias=_joined_bias(linears))
+    start = 0
+    for name, linear in zip(names, linears, strict=True):
+        setattr(parent, name, FusedPart(linear, whole, start, keep_weight=keep_weights))
+        start += linear.out_features
+    return True
+
+
+def _joined_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
+    """Biases behind one another, zeros where one of several has none."""
+    if all(each.bias is None for each in linears):
+        return None
+    return torch.cat([each.weight.new_zeros(each.out_features) if each.bias is None else each.bias.detach()
+                      for each in linears])  # fmt: skip
 
 
 def pack_linears(model: nn.Module, *, keep: nn.Module | None = None, keep_weights: bool = False) -> int:

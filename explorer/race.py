@@ -7,7 +7,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from explorer.backlog import Backlog
 from explorer.decode import Lane, Turn
+from explorer.errors import ExplorerError
 from explorer.events import Event, LaneEnded, LaneHeader, Prefilled, Preparing, Stepped
 from explorer.metrics import totals
 from explorer.record import StepWriter
@@ -47,13 +49,15 @@ class Runner:
         self.turns = self.lane.turns()
         return Prefilled(self.header.lane, first, self.prefill, given)
 
-    def step(self) -> Stepped | None:
-        """One turn, recorded; None when the lane is at its end."""
+    def advance(self, backlog: Backlog[Runner]) -> None:
+        """One turn, which is to be written down later; nothing at the lane's end."""
         turn = next(self.turns, None)
-        if turn is None:
-            return None
-        step = self.writer.step(turn, self.lane.method.payload())
-        tokens = self.writer.tokens(turn, self.lane.stop_reason is not None)
+        if turn is not None:
+            last = self.lane.stop_reason is not None
+            backlog.add(self, self.writer, turn, self.lane.method.payload(), last=last)
+
+    def stepped(self, step: Step, tokens: tuple[OutputToken, ...]) -> Stepped:
+        """A turn has been written down."""
         self.steps.append(step)
         self.tokens.extend(tokens)
         return Stepped(self.header.lane, step, tokens)
@@ -140,15 +144,29 @@ def race(
         if runner.lane.stop_reason is not None:
             yield runner.end(runner.lane.stop_reason)
     active = [runner for runner in runners if runner.tokens and not runner.ended]
-    while active and not stopped():
-        behind = min(active, key=lambda runner: runner.lane.clock.elapsed_ms)
-        with guard():
-            stepped = behind.step()
-        if stepped is not None:
-            yield stepped
-        if behind.lane.stop_reason is not None:
-            yield behind.end(behind.lane.stop_reason)
-            active.remove(behind)
+    backlog: Backlog[Runner] = Backlog()
+    try:
+        while active and not stopped():
+            behind = min(active, key=lambda runner: runner.lane.clock.elapsed_ms)
+            with guard():
+                behind.advance(backlog)
+            ends = behind.lane.stop_reason
+            if ends is not None or backlog.due:
+                yield from _written(backlog, guard)
+            if ends is not None:
+                yield behind.end(ends)
+                active.remove(behind)
+    except ExplorerError:
+        yield from _written(backlog, guard)  # what came before a lane's failure is part of its trace
+        raise
+    yield from _written(backlog, guard)
     for runner in runners:
         if runner.tokens and not runner.ended:
             yield runner.end("cancelled")
+
+
+def _written(backlog: Backlog[Runner], guard: Guard) -> Iterator[Stepped]:
+    """The turns of the backlog as events. Writing is nobody's decode time, but no other lane's either."""
+    with guard():
+        events = [runner.stepped(step, tokens) for runner, step, tokens in backlog.write()]
+    yield from events

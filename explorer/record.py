@@ -23,6 +23,7 @@ class StepWriter:
     def __init__(self, texts: TokenTexts) -> None:
         self._texts = texts
         self._pieces = PieceStream(texts)
+        self._log_probs: Tensor | None = None
 
     def first_token(self, token_id: int, last: bool) -> OutputToken:
         """The prefill's token."""
@@ -42,7 +43,7 @@ class StepWriter:
     def step(self, turn: Turn, payload: Record | None) -> Step:
         """A turn as data."""
         logits = turn.output.logits[: len(turn.tree)]  # (T, V)
-        log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)  # (T, V)
+        log_probs = self._log_softmax(logits)  # (T, V)
         values, top_ids = best_columns(log_probs, min(TOP_TOKENS, logits.shape[-1]))  # (T, 4)
         top_ids, top_probs, drafted = to_host(top_ids, values.exp(), _drafted_target_probs(turn, log_probs))
         return Step(
@@ -56,6 +57,13 @@ class StepWriter:
             payload=payload.model_dump() if payload is not None else None,
             size=turn.size,
         )
+
+    def _log_softmax(self, logits: Tensor) -> Tensor:
+        """(T, V) float32, in memory that is used again: new pages for each step cost more than the numbers in them."""
+        kept = self._log_probs
+        if kept is None or kept.shape[1] != logits.shape[1] or kept.shape[0] < len(logits):
+            kept = self._log_probs = logits.new_empty(logits.shape, dtype=torch.float32)
+        return torch.log_softmax(logits, dim=-1, dtype=torch.float32, out=kept[: len(logits)])
 
     def _next_token(self, turn: Turn) -> NextToken:
         own = turn.verdict.choice.record(self._texts.show(turn.verdict.choice.token_id))

@@ -15,6 +15,7 @@ from explorer.architectures import context_tokens, refuse_unsupported
 from explorer.cache import KeyValueCache, LayerShape
 from explorer.errors import ExplorerError
 from explorer.execution import Execution
+from explorer.fused import FusedDecoder
 from explorer.probe import Probe, probe
 from explorer.products import Product
 from explorer.static import StaticCache, StaticPasses
@@ -71,10 +72,19 @@ class TargetModel:
     """Owns the weights, which all lanes share. Each lane has its own cache.
 
     Where accelerate has spread the weights over devices, `device` is the one that token ids go to; logits and taps
-    come back to it. `execution` says how the lanes' passes run; the prompt's are always eager.
+    come back to it. `execution` says how the lanes' passes run; the prompt's are always eager. `decoder` runs them in
+    the place of the model's own forward.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, info: ModelInfo, execution: Execution = "eager") -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        info: ModelInfo,
+        execution: Execution = "eager",
+        *,
+        decoder: FusedDecoder | None = None,
+    ) -> None:
         refuse_unsupported(model.config, stateful=bool(getattr(model, "_is_stateful", False)))
         self._model = model.eval()
         self.tokenizer = tokenizer
@@ -82,6 +92,11 @@ class TargetModel:
         self.texts = TokenTexts(tokenizer)
         self.device, self.dtype = execution_device(model), next(model.parameters()).dtype
         self._execution = execution
+        self.decoder = decoder
+
+    def with_decoder(self, decoder: FusedDecoder) -> TargetModel:
+        """The same model with its passes run by `decoder`."""
+        return TargetModel(self._model, self.tokenizer, self.info, self._execution, decoder=decoder)
 
     @property
     def transformers_model(self) -> Any:
@@ -249,6 +264,9 @@ class TargetModel:
     ) -> dict[str, Tensor]:
         """The decoder on what is on the device: (1, T), (1, T), (1, 1, T, C) to hidden states (T, hidden) per tap."""
         wanted = sorted(int(tap.removeprefix(_HIDDEN)) for tap in taps if tap.startswith(_HIDDEN))
+        if self.decoder is not None:
+            last, states = self.decoder(token_ids, positions, mask, cache, wanted)
+            return {TAP_LAST: last} | {tap_hidden(index): state for index, state in states.items()}
         output = self._model.get_decoder()(
             input_ids=token_ids,
             position_ids=positions,

@@ -34,8 +34,9 @@ def round_probability(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-Probability = Annotated[float, AfterValidator(round_probability), Field(ge=0.0, le=1.000001)]
-Milliseconds = Annotated[float, AfterValidator(lambda value: round(value, 4)), Field(ge=0.0)]
+# bounds first: behind a function they are checked by functions too, twice as slowly
+Probability = Annotated[float, Field(ge=0.0, le=1.000001), AfterValidator(round_probability)]
+Milliseconds = Annotated[float, Field(ge=0.0), AfterValidator(lambda value: round(value, 4))]
 
 
 class Record(BaseModel):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from explorer.decode import Lane
+from explorer.errors import ExplorerError
 from explorer.events import LaneEnded, LaneHeader, Prefilled, Preparing, Stepped
 from explorer.methods import find_method
 from explorer.race import Runner, SharedPrefill, prefill_all, race
@@ -17,7 +19,7 @@ from explorer.record import StepWriter
 from explorer.recorder import LaneClock
 from explorer.sampling import SamplingSettings
 from explorer.target import TAP_LAST, tap_hidden
-from explorer.trace import Prompt
+from explorer.trace import Prompt, Span
 from tests.lanes import ALL_NAMES, Bench
 
 TAPS = frozenset({TAP_LAST, *(tap_hidden(layer) for layer in (1, 2, 3))})
@@ -52,6 +54,10 @@ def runner(
     header = LaneHeader(lane_id, name, name, "", True, {}, bench.target.info, None)
     prompt = Prompt(text="x", template_applied=False, token_ids=tuple(IDS))
     return Runner(lane, header, prompt, StepWriter(bench.target.texts))
+
+
+def ended_ms(spans: Sequence[Span]) -> float:
+    return spans[-1].start_ms + spans[-1].duration_ms
 
 
 IDS = [40, 50, 60, 40, 50, 60]
@@ -95,18 +101,19 @@ class Guarded:
 def test_the_lane_that_is_furthest_behind_goes_next(toy: Bench) -> None:
     speeds = {"slow": 0.007, "fast": 0.001, "middle": 0.003}
     runners = [runner(toy, "autoregressive", lane, seconds) for lane, seconds in speeds.items()]
-    clocks = {each.header.lane: each.lane.clock for each in runners}
     steps: list[str] = []
     ended: set[str] = set()
-    before: dict[str, float] = {}
+    at: dict[str, float] = {}
     for event in race(runners, shared(toy), stopped=never):
+        if isinstance(event, Prefilled):
+            at[event.lane] = ended_ms(event.spans)
         if isinstance(event, Stepped):
-            running = {lane: elapsed for lane, elapsed in before.items() if lane not in ended}
+            running = {lane: elapsed for lane, elapsed in at.items() if lane not in ended}
             assert running[event.lane] == min(running.values())
             steps.append(event.lane)
+            at[event.lane] = ended_ms(event.step.spans)
         if isinstance(event, LaneEnded):
             ended.add(event.trace.lane)
-        before = {lane: clock.elapsed_ms for lane, clock in clocks.items()}
     assert ended == set(speeds)
     assert steps.count("fast") == steps.count("slow") == 9
     assert steps.index("slow", 1) > 2
@@ -156,11 +163,43 @@ def test_events_come_in_order_and_tell_all_that_the_traces_hold(toy: Bench) -> N
 def test_measured_work_is_guarded_and_nothing_is_told_under_the_guard(toy: Bench) -> None:
     guard = Guarded()
     runners = [runner(toy, name, name, 0.001) for name in ALL_NAMES]
-    steps = 0
+    steps = written = 0
+    before: object = None
     for event in race(runners, shared(toy), stopped=never, guard=guard):
         assert not guard.held
         steps += isinstance(event, Stepped)
-    assert guard.times == steps + len(runners)
+        written += isinstance(event, Stepped) and not isinstance(before, Stepped)
+        before = event
+    # each start, each step, and at most once for each time that steps were written and for the end
+    assert steps + len(runners) + written <= guard.times <= 2 * steps + len(runners) + 1
+
+
+def test_steps_are_told_a_few_at_a_time_in_the_order_in_which_they_were_made(toy: Bench) -> None:
+    """Read by their places on the lanes' clocks: the lane that was furthest behind made the next one."""
+    runners = [runner(toy, name, name, 0.001) for name in ALL_NAMES]
+    begins = [event.step.spans[0].start_ms for event in race(runners, shared(toy), stopped=never)
+              if isinstance(event, Stepped)]  # fmt: skip
+    assert begins == sorted(begins)
+
+
+def test_what_was_made_before_a_lane_failed_is_part_of_its_trace(toy: Bench) -> None:
+    runners = [runner(toy, "autoregressive", lane, 0.001) for lane in ("well", "failing")]
+    told: list[Stepped] = []
+
+    def fail() -> None:
+        raise ExplorerError("The machine is out of memory.")
+
+    def run() -> None:
+        for event in race(runners, shared(toy), stopped=never):
+            if isinstance(event, Prefilled) and event.lane == "failing":
+                turns = runners[1].turns
+                runners[1].turns = itertools.chain(itertools.islice(turns, 2), iter(fail, 0))
+            told.extend([event] if isinstance(event, Stepped) else [])
+
+    with pytest.raises(ExplorerError, match="out of memory"):
+        run()
+    assert [event.lane for event in told].count("failing") == 2
+    assert [event.step for event in told if event.lane == "failing"] == runners[1].steps
 
 
 @pytest.mark.parametrize("made", [0, 1, 5, 16])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from explorer.drafters.draft_model import DraftModel, DraftShape, new_transforme
 from explorer.drafters.eagle_file import EagleFile
 from explorer.drafters.vocabulary import need_same_vocabulary
 from explorer.errors import ExplorerError
-from explorer.load import load_target
+from explorer.load import load_target, packed_target
 from explorer.target import TargetModel
 
 _LAYER = re.compile(r"^layers\.(\d+)\.")
@@ -32,14 +33,18 @@ MOST_LAYERS = 64
 
 
 def load_draft_model(
-    folder: Path, *, target: TargetModel, device: torch.device | str, dtype: torch.dtype
+    folder: Path, *, target: TargetModel, device: torch.device | str, dtype: torch.dtype, packed: bool = True
 ) -> DraftModel:
-    """The draft model of a folder. ExplorerError where it is none, or where its vocabulary is not the target's."""
+    """The draft model of a folder. ExplorerError where it is none, or where its vocabulary is not the target's.
+
+    packed: layers of the own layout are packed for inference (explorer/products.py); another model's always are.
+    """
     checkpoint = Checkpoint(folder)
     if (kind := detect(checkpoint, folder)) != "draft-model":
         raise ExplorerError(f"The drafter in {folder} is {TITLES[kind]}, not a language model.")
     if "norm.weight" in checkpoint and "layers.0.input_layernorm.weight" in checkpoint:
-        return _load_own(checkpoint, target, device, dtype)
+        draft = _load_own(checkpoint, target, device, dtype)
+        return replace(draft, model=packed_target(draft.model, keep_weights=True)) if packed else draft
     return _load_language_model(checkpoint, target, device, dtype)
 
 
@@ -97,7 +102,7 @@ def _load_language_model(
     module.requires_grad_(False)
     parameters = list(module.parameters())
     info = DrafterInfo(name, model.info.parameters, sum(each.nbytes for each in parameters), None)
-    return DraftModel(TargetModel(module, model.tokenizer, model.info), info, token_map)
+    return DraftModel(TargetModel(module, model.tokenizer, model.info, decoder=model.decoder), info, token_map)
 
 
 def _match_outputs(module: Any, target: TargetModel, folder: Path) -> Tensor | None:

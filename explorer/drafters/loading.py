@@ -45,9 +45,7 @@ def load(
         raise ExplorerError(f"The drafter in {folder} is {TITLES[found]}, not {TITLES[kind]}.")
     device, dtype = device or target.device, dtype or target.dtype
     if found == "draft-model":
-        draft = load_draft_model(folder, target=target, device=device, dtype=dtype)
-        pack_linears(draft.module, keep=draft.module.get_output_embeddings(), keep_weights=True)
-        return draft
+        return load_draft_model(folder, target=target, device=device, dtype=dtype)
     if found == "medusa":
         return load_medusa(folder, output_weight=target.output_weight, device=device, dtype=dtype)
     head: EagleHead | Eagle3Head
