@@ -24,7 +24,7 @@ from explorer.tree import CandidateTree, with_branch
 
 @dataclass(frozen=True)
 class Turn:
-    """A finished turn of the loop, tensors and all. Lives until the next turn; a `Step` is what stays of it."""
+    """A finished turn of the loop, tensors and all. Lives until it is written; a `Step` is what stays of it."""
 
     index: int
     tree: CandidateTree

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from explorer.cache import KeyValueCache
-from explorer.products import FusedPart, fuse_linears, pack_linears
+from explorer.products import FusedPart, fuse_layer, pack_linears
 
 _DECODER = {"embed_tokens", "layers", "norm", "rotary_emb"}
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -40,8 +40,7 @@ def pack(model: Any, *, keep: nn.Module | None = None, keep_weights: bool = Fals
     fits = decoder is not None and _fits(decoder)
     if fits:
         for layer in decoder.layers:
-            fuse_linears(layer.self_attn, ("q_proj", "k_proj", "v_proj"), keep_weights=keep_weights)
-            fuse_linears(layer.mlp, ("gate_proj", "up_proj"), keep_weights=keep_weights)
+            fuse_layer(layer.self_attn, layer.mlp, keep_weights=keep_weights)
     pack_linears(model, keep=keep, keep_weights=keep_weights)
     fused = fits and all(isinstance(part, FusedPart) for layer in decoder.layers for part in _firsts(layer))
     return FusedDecoder(decoder) if fused else None

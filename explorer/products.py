@@ -111,6 +111,22 @@ def fuse_linears(parent: nn.Module, names: Sequence[str], *, keep_weights: bool 
     return True
 
 
+def fuse_layer(attention: nn.Module, mlp: nn.Module, *, keep_weights: bool = False) -> None:
+    """Fuse what reads the same rows in a Llama layer: query, key and value; gate and up."""
+    fuse_linears(attention, ("q_proj", "k_proj", "v_proj"), keep_weights=keep_weights)
+    fuse_linears(mlp, ("gate_proj", "up_proj"), keep_weights=keep_weights)
+
+
+def together(linears: Sequence[nn.Module], rows: Tensor) -> Sequence[Tensor]:
+    """Each layer's output for the same rows (..., in): one product where they are the parts of one, in their order."""
+    first = linears[0]
+    if isinstance(first, FusedPart):
+        sizes = [each.out_features for each in linears if isinstance(each, FusedPart) and each.whole is first.whole]
+        assert len(sizes) == len(linears), "parts of one product are fused together"
+        return first.whole(rows).split(sizes, dim=-1)
+    return [each(rows) for each in linears]
+
+
 def _joined_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
     """Biases behind one another, zeros where one of several has none."""
     if all(each.bias is None for each in linears):

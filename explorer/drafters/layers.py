@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from explorer.products import together
+
 # Queries are attended in blocks of this many rows, so that a long prompt needs no square score matrix.
 _QUERY_BLOCK = 256
 
@@ -69,8 +71,8 @@ class RootMeanSquareNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        return self.weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+        # scaled in a step of its own: rms_norm would round bfloat16 once less
+        return self.weight * F.rms_norm(x, self.weight.shape, None, self.eps)
 
 
 class Attention(nn.Module):
@@ -100,8 +102,8 @@ class Attention(nn.Module):
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(..., T, input) -> rotated queries (..., heads, T, d), rotated keys and values (..., kv_heads, T, d)."""
         queries, keys, values = (
-            projection(x).unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
+            rows.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
+            for rows in together((self.q_proj, self.k_proj, self.v_proj), x)
         )
         if hasattr(self, "q_norm"):
             queries, keys = self.q_norm(queries), self.k_norm(keys)
@@ -118,7 +120,8 @@ class GatedMlp(nn.Module):
         self.down_proj = nn.Linear(inner, size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = together((self.gate_proj, self.up_proj), x)
+        return self.down_proj(F.silu(gate) * up)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -155,26 +158,36 @@ def attend(queries: Tensor, cache: DraftCache, mask: Tensor | None) -> Tensor:
     """(heads, T, d) -> (heads, T, d) over all slots of the cache, grouped heads without copies.
 
     The T newest slots of the cache are the queries' own; mask (T, cache.length) additive, None = causal.
+    Not by two batched products: in bfloat16 oneDNN compiles one for each length of the cache, which takes ten times
+    as long as the product.
     """
     heads, rows, size = queries.shape
-    groups = heads // cache.keys.shape[0]
+    kv_heads = cache.keys.shape[0]
+    groups = heads // kv_heads
     before = cache.length - rows
     blocks = []
     for start in range(0, rows, _QUERY_BLOCK):
         end = min(start + _QUERY_BLOCK, rows)
         # A causal block sees no slot behind its own last row.
         seen = cache.length if mask is not None else before + end
-        grouped = queries[:, start:end].reshape(-1, groups * (end - start), size)
-        scores = torch.bmm(grouped, cache.keys[:, :seen].transpose(1, 2)) * size**-0.5
-        scores = scores.view(heads, end - start, seen)  # kv-major, as the heads are ordered
-        if mask is not None:
-            scores = scores + mask[start:end, :seen]
-        elif end - start > 1:
-            scores = scores + _causal(end - start, seen, scores)
-        weights = scores.softmax(-1, dtype=torch.float32).to(queries.dtype)
-        mixed = torch.bmm(weights.view(-1, groups * (end - start), seen), cache.values[:, :seen])
+        grouped = queries[:, start:end].reshape(1, kv_heads, groups * (end - start), size)
+        mixed = F.scaled_dot_product_attention(
+            grouped,
+            cache.keys[None, :, :seen],
+            cache.values[None, :, :seen],
+            attn_mask=_grouped_mask(mask, start, end, seen, groups, like=queries),
+        )
         blocks.append(mixed.view(heads, end - start, size))
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
+
+
+def _grouped_mask(mask: Tensor | None, start: int, end: int, seen: int, groups: int, *, like: Tensor) -> Tensor | None:
+    """Additive mask of the block's rows (1, 1, groups * T, seen), once for each head of a group; None: all is seen."""
+    if mask is not None:
+        mask = mask[start:end, :seen]
+    elif end - start > 1:
+        mask = _causal(end - start, seen, like)
+    return None if mask is None else mask.to(like.dtype).repeat(groups, 1)[None, None]
 
 
 def _causal(rows: int, seen: int, like: Tensor) -> Tensor:

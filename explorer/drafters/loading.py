@@ -15,7 +15,7 @@ from explorer.drafters.eagle3_head import Eagle3Head
 from explorer.drafters.eagle_head import EagleHead, load_eagle
 from explorer.drafters.medusa_heads import MedusaHeads, load_medusa
 from explorer.errors import ExplorerError
-from explorer.products import pack_linears
+from explorer.products import fuse_layer, pack_linears
 from explorer.target import TargetModel
 
 Drafter = MedusaHeads | EagleHead | Eagle3Head | DraftModel
@@ -55,5 +55,6 @@ def load(
     else:
         layers = target.num_layers
         head = load_eagle3(folder, embed_weight=target.embed_weight, num_layers=layers, device=device, dtype=dtype)
+    fuse_layer(head.layer.self_attn, head.layer.mlp, keep_weights=True)
     pack_linears(head, keep_weights=True)
     return head
