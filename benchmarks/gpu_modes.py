@@ -24,8 +24,7 @@ SAME = 0.05
 
 def running(target: TargetModel, execution: Execution) -> TargetModel:
     """The same weights with another execution. ExplorerError where the device has it not."""
-    chosen = choose_execution(execution, target.device)
-    return TargetModel(target.transformers_model, target.tokenizer, target.info, chosen)
+    return target.with_execution(choose_execution(execution, target.device))
 
 
 def prepared(mode: str, target: TargetModel, nodes: int, context: int) -> Callable[[], float]:

@@ -16,9 +16,10 @@ from explorer.record import StepWriter
 from explorer.trace import OutputToken, Record, Step
 
 MOST_TURNS = 8
-"""Each holds its pass's logits: 2 MB for a tree of 12 and a vocabulary of 49,152."""
+MOST_ROWS = 512
+"""Of all waiting passes: each row has the logits of a vocabulary, 0.2 MB in float32 where that has 49,152 tokens."""
 PATIENCE_S = 0.1
-"""What a viewer sees may lag behind by so much, not counting the turn that is running."""
+"""A turn that would be older than this when the next one is made is written at once."""
 
 Owner = TypeVar("Owner")
 
@@ -42,14 +43,17 @@ class Backlog(Generic[Owner]):
 
     def add(self, owner: Owner, writer: StepWriter, turn: Turn, payload: Record | None, *, last: bool) -> None:
         """payload: the method's own record, which has to be asked for before its next turn. last: the lane's end."""
-        if not self._waiting:
-            self._since = self._now()
+        if not self._waiting:  # since the turn began: a slow model's turns wait for nothing
+            self._since = self._now() - sum(span.duration_ms for span in turn.spans) / 1000.0
         self._waiting.append(_Waiting(owner, writer, turn, payload, last))
 
     @property
     def due(self) -> bool:
         """Should they be written now?"""
-        return len(self._waiting) >= MOST_TURNS or (bool(self._waiting) and self._now() - self._since >= PATIENCE_S)
+        if not self._waiting:
+            return False
+        rows = sum(len(each.turn.output.logits) for each in self._waiting)
+        return len(self._waiting) >= MOST_TURNS or rows >= MOST_ROWS or self._now() - self._since >= PATIENCE_S
 
     def write(self) -> Iterator[tuple[Owner, Step, tuple[OutputToken, ...]]]:
         """Write all that wait, oldest first."""

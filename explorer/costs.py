@@ -83,12 +83,13 @@ def _draft_pass_ms(target: TargetModel, method: type[Method], drafter: Any, cont
     )
     lane.start(target.prefill(prompt, taps=lane.taps), 0.0)
     spent: list[float] = []
-    drafting_ms = 0.0
+    drafting_ms, before = 0.0, lane.draft_passes
     for turn in lane.turns():
-        depth = max(turn.tree.depths)
+        passes = lane.draft_passes - before  # not the tree's depth: of what was drafted only the best part is verified
+        before = lane.draft_passes
         took = next(span.duration_ms for span in turn.spans if span.phase == "draft")
-        if turn.index and depth:  # the first one allocates
-            spent.append(took / (depth if method.pass_per_depth else 1))
+        if turn.index and passes:  # the first one allocates
+            spent.append(took / (passes if method.pass_per_depth else 1))
             drafting_ms += took
         if len(spent) == DRAFT_STEPS or drafting_ms > 1000.0 * PATIENCE_S:
             break

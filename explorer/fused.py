@@ -4,8 +4,8 @@ A pass over a few rows waits for the reading of weights, and next to that for th
 and value are one product, gate and up are another, keys and queries are rotated together, and the mask is laid out once
 for all layers. Measured in docs/design/cpu-products.md.
 
-Which models it fits is told by the names of their modules; that it computes the same is not believed but measured when
-a model is loaded (explorer/selfcheck.py). Where it does not, the model's own forward stays.
+Which models it fits is told by their type and modules; that it computes the same is measured when a model is loaded
+(explorer/selfcheck.py). Where it does not, the model's own forward stays.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from torch import Tensor, nn
 from explorer.cache import KeyValueCache
 from explorer.products import FusedPart, fuse_layer, pack_linears
 
+_KINDS = ("llama", "mistral", "qwen2")
+"""Model types whose layers are a Llama's. The modules' names alone do not tell: others have the same ones and do more,
+as Ministral 3, which scales its queries at long contexts, or SmolLM 3, some of whose layers rotate nothing."""
 _DECODER = {"embed_tokens", "layers", "norm", "rotary_emb"}
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
@@ -33,8 +36,9 @@ Rows = Callable[[Tensor], Tensor]
 def pack(model: Any, *, keep: nn.Module | None = None, keep_weights: bool = False) -> FusedDecoder | None:
     """Pack a model's layers (see `pack_linears`, whose arguments these are), fused where its kind is known.
 
-    Returns what then runs its decoder, None where the kind is not known or nothing can be packed here. The model's own
-    forward works in both cases; where projections are fused it makes each of them as often as it has parts.
+    Returns what then runs its decoder: (1, T) token ids to (T, h). None where the kind is not known or nothing can be
+    packed here. The model's own forward works in both cases; where projections are fused it makes each of them as often
+    as it has parts.
     """
     decoder: Any = model.get_decoder() if hasattr(model, "get_decoder") else None
     fits = decoder is not None and _fits(decoder)
@@ -47,8 +51,10 @@ def pack(model: Any, *, keep: nn.Module | None = None, keep_weights: bool = Fals
 
 
 def _fits(decoder: Any) -> bool:
-    """Has it the modules that a Llama has, and no others?"""
-    if _children(decoder) != _DECODER or len(decoder.layers) != decoder.config.num_hidden_layers:
+    """Is it of a known kind, with the modules that a Llama has and no others?"""
+    if decoder.config.model_type not in _KINDS or _children(decoder) != _DECODER:
+        return False
+    if len(decoder.layers) != decoder.config.num_hidden_layers:
         return False
     return all(
         _children(layer) == _LAYER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import statistics
 import time
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.utils import logging
+from transformers.utils import logging as transformers_logging
 
 from explorer import attention
 from explorer.architectures import refuse_unsupported
@@ -21,7 +22,7 @@ from explorer.errors import ExplorerError
 from explorer.execution import choose_execution
 from explorer.fused import pack
 from explorer.machine import free_bytes, in_gb
-from explorer.products import Product
+from explorer.products import Product, pack_linears, split_fused
 from explorer.selfcheck import check_passes
 from explorer.target import TargetModel, execution_device
 from explorer.trace import ModelInfo
@@ -33,6 +34,7 @@ TRIAL_ROWS, TRIAL_COLUMNS, TRIALS = 16_384, 1_024, 6
 """A weight that no cache holds: 64 MiB in float32."""
 CLEARLY = 1.15
 """How many times faster bfloat16 must be."""
+LOG = logging.getLogger(__name__)
 SPREAD = "spread"
 """The device setting that lets accelerate place the layers: GPUs first, then memory, then disk."""
 
@@ -103,12 +105,14 @@ def load_target(
     execution: str = "eager",
     device_map: Mapping[str, str | int] | None = None,
     keep_weights: bool = False,
+    fuse: bool = True,
 ) -> TargetModel:
     """A causal LM from a folder in the usual transformers layout. ExplorerError where it cannot be loaded.
 
     `device_map` places modules by name (accelerate's format, "cpu" and "disk" included); it goes before `device`,
     whose value `spread` lets accelerate make such a map. keep_weights: layers keep their plain weights beside the
-    packed ones (explorer/products.py), for whoever exports them. execution: see explorer/execution.py.
+    packed ones (explorer/products.py), for whoever exports them. fuse: see `packed_target`. execution: see
+    explorer/execution.py.
     """
     if not (folder / "config.json").is_file():
         raise ExplorerError(f"{folder} holds no model: config.json is missing.")
@@ -116,7 +120,7 @@ def load_target(
     kind = choose_dtype(dtype, place)
     placing: Any = dict(device_map) if device_map is not None else "auto" if device == SPREAD else None
     running = choose_execution(execution, place, spread=placing is not None)
-    logging.disable_progress_bar()  # two seconds of loading: a bar would only stand in the way of an error
+    transformers_logging.disable_progress_bar()  # two seconds of loading: a bar would only stand in the way of an error
     config = _read_config(folder)
     if placing is None:
         _refuse_too_large(config, kind, place, label)
@@ -127,27 +131,31 @@ def load_target(
     info = describe(model, model_id=model_id, label=label, sha256=sha256, revision=revision)
     target = TargetModel(model, tokenizer, info, running)
     if placing is None:  # accelerate's hooks hold on to the modules that they fetch weights for
-        return packed_target(target, keep_weights=keep_weights)
+        return packed_target(target, keep_weights=keep_weights, fuse=fuse)
     check_passes(target)
     return target
 
 
-def packed_target(target: TargetModel, *, keep_weights: bool = False) -> TargetModel:
+def packed_target(target: TargetModel, *, keep_weights: bool = False, fuse: bool = True) -> TargetModel:
     """The target on packed layers, fused where its kind is known and the fused passes give what its forward gives.
 
-    Its model is changed in place. keep_weights: layers keep their plain weights too. ExplorerError where passes differ
-    from the model's own forward even without fusing.
+    Its model is changed in place. keep_weights: layers keep their plain weights too. fuse: False for whoever calls the
+    model's own forward, which fused products make slower. ExplorerError where passes differ from that forward even
+    without fusing.
     """
     model = target.transformers_model
-    decoder = pack(model, keep=model.get_output_embeddings(), keep_weights=keep_weights)
-    if decoder is not None:
-        fused = target.with_decoder(decoder)
-        try:
-            check_passes(fused)
-        except ExplorerError:
-            pass  # looked like a Llama and is none: its own forward is slower and right
-        else:
-            return fused
+    if fuse:
+        decoder = pack(model, keep=model.get_output_embeddings(), keep_weights=keep_weights)
+        if decoder is not None:
+            fused = target.with_decoder(decoder)
+            try:
+                check_passes(fused)
+            except (ExplorerError, RuntimeError) as error:  # of a known kind, and yet not computed as its kind is
+                LOG.warning("%s runs its own forward: %s", target.info.id, str(error).splitlines()[0][:200])
+                split_fused(model)
+            else:
+                return fused
+    pack_linears(model, keep=model.get_output_embeddings(), keep_weights=keep_weights)
     check_passes(target)
     return target
 

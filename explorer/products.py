@@ -8,8 +8,8 @@ layout alone: values stay as they are, and sums are rounded like any other order
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -72,21 +72,48 @@ class PackedLinear(nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self._bias is not None}"
 
 
+@dataclass(frozen=True)
+class Whole:
+    """Several layers as one product."""
+
+    weight: Tensor
+    """(sum of out, in), packed."""
+    bias: Tensor | None
+    """(sum of out,)"""
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """(..., in) to the outputs of all layers, behind one another."""
+        return packed_linear(rows, self.weight, self.bias)
+
+
 class FusedPart(nn.Module):
     """One of several linear layers that read the same rows and are one product; called alone it makes all of them."""
 
-    def __init__(self, linear: nn.Linear, whole: Callable[[Tensor], Tensor], start: int, *, keep_weight: bool) -> None:
+    def __init__(self, linear: nn.Linear, whole: Whole, start: int, *, keep_weight: bool) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.whole = whole
-        """(..., in) to the outputs of all parts, behind one another."""
         self._start = start
+        self._biased = linear.bias is not None
         if keep_weight:
             self.weight, self.bias = linear.weight, linear.bias
 
     def forward(self, rows: Tensor) -> Tensor:
         """(..., in) to (..., out): this part's columns."""
-        return self.whole(rows)[..., self._start : self._start + self.out_features]
+        return self.whole(rows)[..., self._columns]
+
+    def alone(self) -> nn.Linear:
+        """The layer that this was: its weight (out, in), and its bias."""
+        linear = nn.Linear(self.in_features, self.out_features, bias=self._biased, device="meta")
+        weight = self.whole.weight.to_dense()[self._columns]
+        linear.weight = nn.Parameter(weight.clone(), requires_grad=False)
+        if self._biased and self.whole.bias is not None:
+            linear.bias = nn.Parameter(self.whole.bias[self._columns].clone(), requires_grad=False)
+        return linear
+
+    @property
+    def _columns(self) -> slice:
+        return slice(self._start, self._start + self.out_features)
 
     def __deepcopy__(self, memo: dict[int, object]) -> FusedPart:
         return self  # as PackedLinear
@@ -98,17 +125,26 @@ def fuse_linears(parent: nn.Module, names: Sequence[str], *, keep_weights: bool 
     All or none: where one of them is no plain nn.Linear, or their weights cannot be packed here, nothing is changed.
     """
     linears = [getattr(parent, name) for name in names]
-    if any(type(each) is not nn.Linear for each in linears):
+    if any(type(each) is not nn.Linear or not _can_be_packed(each.weight) for each in linears):
         return False
     weight = packed(torch.cat([each.weight.detach() for each in linears]))
     if weight is None:
         return False
-    whole = partial(packed_linear, weight=weight, bias=_joined_bias(linears))
-    start = 0
+    whole, start = Whole(weight, _joined_bias(linears)), 0
     for name, linear in zip(names, linears, strict=True):
         setattr(parent, name, FusedPart(linear, whole, start, keep_weight=keep_weights))
         start += linear.out_features
     return True
+
+
+def split_fused(model: nn.Module) -> None:
+    """Make every part of a fused product a packed layer of its own again."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, FusedPart):
+                linear, kept = child.alone(), hasattr(child, "weight")
+                weight = packed(linear.weight)
+                setattr(parent, name, linear if weight is None else PackedLinear(linear, weight, keep_weight=kept))
 
 
 def fuse_layer(attention: nn.Module, mlp: nn.Module, *, keep_weights: bool = False) -> None:
@@ -128,7 +164,7 @@ def together(linears: Sequence[nn.Module], rows: Tensor) -> Sequence[Tensor]:
 
 
 def _joined_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
-    """Biases behind one another, zeros where one of several has none."""
+    """(sum of out,) biases behind one another, zeros where one of several has none; None where none has one."""
     if all(each.bias is None for each in linears):
         return None
     return torch.cat([each.weight.new_zeros(each.out_features) if each.bias is None else each.bias.detach()
@@ -155,13 +191,17 @@ def pack_linears(model: nn.Module, *, keep: nn.Module | None = None, keep_weight
 
 def packed(weight: Tensor) -> Tensor | None:
     """The weight (out, in) in oneDNN's layout; None where this build or this tensor has none."""
-    if weight.device.type != "cpu" or weight.dtype not in PACKED_DTYPES or not torch.backends.mkldnn.is_available():
+    if not _can_be_packed(weight):
         return None
     try:
         with torch.no_grad():
             return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKED_FOR_ROWS)
     except (RuntimeError, AttributeError):  # a build without the operator, a type without kernels
         return None
+
+
+def _can_be_packed(weight: Tensor) -> bool:
+    return weight.device.type == "cpu" and weight.dtype in PACKED_DTYPES and torch.backends.mkldnn.is_available()
 
 
 def packed_linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from explorer.backlog import Backlog
 from explorer.decode import Lane, Turn
-from explorer.errors import ExplorerError
 from explorer.events import Event, LaneEnded, LaneHeader, Prefilled, Preparing, Stepped
 from explorer.metrics import totals
 from explorer.record import StepWriter
@@ -156,7 +155,7 @@ def race(
             if ends is not None:
                 yield behind.end(ends)
                 active.remove(behind)
-    except ExplorerError:
+    except Exception:
         yield from _written(backlog, guard)  # what came before a lane's failure is part of its trace
         raise
     yield from _written(backlog, guard)
@@ -167,6 +166,10 @@ def race(
 
 def _written(backlog: Backlog[Runner], guard: Guard) -> Iterator[Stepped]:
     """The turns of the backlog as events. Writing is nobody's decode time, but no other lane's either."""
-    with guard():
-        events = [runner.stepped(step, tokens) for runner, step, tokens in backlog.write()]
-    yield from events
+    events: list[Stepped] = []
+    try:
+        with guard():
+            for runner, step, tokens in backlog.write():
+                events.append(runner.stepped(step, tokens))
+    finally:
+        yield from events

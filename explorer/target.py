@@ -98,6 +98,10 @@ class TargetModel:
         """The same model with its passes run by `decoder`."""
         return TargetModel(self._model, self.tokenizer, self.info, self._execution, decoder=decoder)
 
+    def with_execution(self, execution: Execution) -> TargetModel:
+        """The same model, the decoder too, with another execution."""
+        return TargetModel(self._model, self.tokenizer, self.info, execution, decoder=self.decoder)
+
     @property
     def transformers_model(self) -> Any:
         """The wrapped model: benchmarks and training compare with it or read from it."""

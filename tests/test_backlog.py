@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from explorer.backlog import MOST_TURNS, PATIENCE_S, Backlog
+from dataclasses import replace
+
+import torch
+
+from explorer.backlog import MOST_ROWS, MOST_TURNS, PATIENCE_S, Backlog
 from explorer.record import StepWriter
+from explorer.trace import Span
 from tests.lanes import Bench
 
 
@@ -42,6 +47,24 @@ def test_it_is_due_when_the_first_has_waited(toy: Bench) -> None:
     assert backlog.due
     assert len(list(backlog.write())) == 2
     assert not backlog.due
+
+
+def test_a_slow_turn_waits_for_nothing(toy: Bench) -> None:
+    """It began long before it was made."""
+    lane, backlog = toy.lane("autoregressive", ids=[40, 50, 60], budget=30), Backlog[str](Clock())
+    slow = Span(phase="verify", start_ms=0.0, duration_ms=1000.0 * PATIENCE_S)
+    turn = replace(next(lane.turns()), spans=(slow,))
+    backlog.add("lane", StepWriter(toy.target.texts), turn, None, last=False)
+    assert backlog.due
+
+
+def test_wide_passes_do_not_pile_up(toy: Bench) -> None:
+    lane, backlog = toy.lane("autoregressive", ids=[40, 50, 60], budget=30), Backlog[str](Clock())
+    turn = next(lane.turns())
+    wide = replace(turn, output=replace(turn.output, logits=torch.zeros(MOST_ROWS // 2, 4)))
+    for due in (False, True):
+        backlog.add("lane", StepWriter(toy.target.texts), wide, None, last=False)
+        assert backlog.due == due
 
 
 def test_it_writes_what_was_added_once_and_in_order(toy: Bench) -> None:

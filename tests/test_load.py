@@ -24,6 +24,7 @@ CONFORMANCE = Path(__file__).parent / "data" / "conformance"
 TINY = CONFORMANCE / "tiny-target"
 PROMPT = (17, 30, 45, 17, 30, 45, 99)
 PROMISED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "gpt2", "gpt_neox", "opt", "mixtral", "qwen3_moe")
+FUSED = ("llama", "mistral", "qwen2")
 NAMES: dict[str, Any] = {"model_id": "x", "label": "Tiny", "device": "cpu", "dtype": "float32"}
 
 
@@ -56,6 +57,7 @@ def test_every_kind_loads_from_its_folder(name: str, tmp_path: Path) -> None:
     target = load_target(tmp_path, **NAMES)
     bench = Bench(model, target, {})
     assert target.info.parameters == sum(each.numel() for each in model.parameters())
+    assert (target.decoder is not None) == (name in FUSED)
     assert greedy(target, "autoregressive", {}) == bench.expected(PROMPT, 16)
 
 

@@ -16,6 +16,7 @@ from explorer.errors import ExplorerError
 from explorer.methods import METHODS, find_method
 from explorer.methods.base import SizedParams
 from explorer.ngrams import CopyChances, Found
+from explorer.recorder import LaneClock
 from explorer.sampling import SamplingSettings
 from explorer.sizing import PROBE_AT_MOST_EVERY, PROBE_DEPTH, PROBE_EVERY, PROBE_NODES, Costs, Size, Sizer
 from tests.lanes import COSTS, DEAR_COSTS, Bench, decode
@@ -221,3 +222,16 @@ def test_sizes_do_not_change_the_outputs_distribution(name: str, params: dict[st
     ids, sampling = toy.ids("the rain in the"), SamplingSettings(temperature=1.5, top_k=3)
     counts = sampled(toy, name, {"size": "auto", **params}, ids, sampling, length=3, runs=600)
     assert chance_of_worse(counts, exact_law(toy, ids, sampling, 3)) > 0.001
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "draft-model"])
+def test_a_draft_pass_costs_its_share_of_the_drafting_whatever_is_verified(
+    kind: str, toy: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each phase takes a second, a pass takes a second over the levels drafted, not over the tree's depth."""
+    ticks = itertools.count()
+    monkeypatch.setattr("explorer.decode.clock_of", lambda *device: LaneClock(now=lambda: float(next(ticks))))
+    method = find_method(kind)
+    levels = method.Params().model_dump().get("depth") or method.Params().model_dump()["tokens"]
+    costs = measure_costs(toy.target, {kind: toy.drafters[kind]})
+    assert costs[kind].draft_pass_ms == pytest.approx(1000.0 / levels, rel=0.3)

@@ -44,8 +44,15 @@ def load_draft_model(
         raise ExplorerError(f"The drafter in {folder} is {TITLES[kind]}, not a language model.")
     if "norm.weight" in checkpoint and "layers.0.input_layernorm.weight" in checkpoint:
         draft = _load_own(checkpoint, target, device, dtype)
-        return replace(draft, model=packed_target(draft.model, keep_weights=True)) if packed else draft
+        return _packed(draft, folder) if packed else draft
     return _load_language_model(checkpoint, target, device, dtype)
+
+
+def _packed(draft: DraftModel, folder: Path) -> DraftModel:
+    try:
+        return replace(draft, model=packed_target(draft.model, keep_weights=True))
+    except ExplorerError as error:
+        raise ExplorerError(f"The draft model in {folder} cannot be used: {error}") from error
 
 
 def _load_own(

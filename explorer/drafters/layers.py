@@ -177,7 +177,8 @@ def attend(queries: Tensor, cache: DraftCache, mask: Tensor | None) -> Tensor:
             cache.values[None, :, :seen],
             attn_mask=_grouped_mask(mask, start, end, seen, groups, like=queries),
         )
-        blocks.append(mixed.view(heads, end - start, size))
+        # reshape: some kernels give their rows in another order of strides
+        blocks.append(mixed.reshape(heads, end - start, size))
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
 
 

@@ -17,7 +17,7 @@ from explorer.drafters.eagle3_head import Eagle3Head
 from explorer.drafters.eagle_head import EagleHead
 from explorer.drafters.medusa_heads import MedusaHeads
 from explorer.errors import ExplorerError
-from explorer.target import TargetModel
+from explorer.target import TAP_LAST, TargetModel, tap_hidden
 from explorer.trace import Step, Trace
 from explorer.training.data import Example
 from explorer.training.evaluate import (
@@ -71,12 +71,10 @@ def samples_of(target: TargetModel, traces: Sequence[Trace], taps: Sequence[int]
     samples = []
     for trace in traces:
         ids = (*trace.prompt.token_ids, *(token.id for token in trace.tokens))
-        output = target.transformers_model.base_model(
-            input_ids=torch.tensor([ids], device=target.device), use_cache=False, output_hidden_states=bool(taps)
-        )
-        inner = torch.cat([output.hidden_states[layer][0] for layer in taps], dim=-1) if taps else None
+        states = target.prefill(ids, taps=frozenset({TAP_LAST, *map(tap_hidden, taps)})).taps  # each (tokens, h)
+        inner = torch.cat([states[tap_hidden(layer)] for layer in taps], dim=-1) if taps else None
         example = Example(ids, len(trace.prompt.token_ids), 0.0, True)
-        samples.append(Sample(example, output.last_hidden_state[0], inner))
+        samples.append(Sample(example, states[TAP_LAST], inner))
     return samples
 
 

@@ -95,8 +95,8 @@ def load_frozen(
     bfloat16 halves the time of the features; they are stored in it anyway.
     """
     name = folder.name
-    # drafters start from the layers' plain weights
-    target = load_target(folder, model_id=name, label=name, device=device, dtype=dtype, keep_weights=True)
+    # drafters start from the layers' plain weights, and training reads from the model's own forward
+    target = load_target(folder, model_id=name, label=name, device=device, dtype=dtype, keep_weights=True, fuse=False)
     if chat and getattr(target.tokenizer, "chat_template", None) is None:
         raise ExplorerError(f"The model in {folder} has no chat template, so its prompts cannot be built.")
     return FrozenTarget(

@@ -60,6 +60,7 @@ def test_a_token_map_keeps_the_rows_of_the_draft_vocabulary(target, tmp_path):
     drafter = made(target, token_map)
     loaded = load(save(drafter, tmp_path / "d"), target)
     assert loaded.token_map.tolist() == [9, 2, 300, 44]
+    assert loaded.model.decoder is not None
     whole = load(save(made(target), tmp_path / "w"), target)
     torch.testing.assert_close(logits(loaded), logits(whole)[token_map])
 
@@ -124,6 +125,7 @@ def test_any_language_model_with_the_targets_tokenizer(target, tmp_path):
     drafter = load(save_model(model, toy_tokenizer(), tmp_path / "m"), target)
     expected = model(torch.tensor([IDS])).logits[0, -1]
     torch.testing.assert_close(logits(drafter), expected.detach(), atol=1e-4, rtol=1e-4)
+    assert drafter.model.decoder is not None
     assert drafter.token_map is None
     assert drafter.info.parameters == sum(each.numel() for each in model.parameters())
 

@@ -19,7 +19,7 @@ from explorer.drafters.loading import load
 from explorer.errors import ExplorerError
 from explorer.fetch import PROJECT, converted_path, ensure_default_model
 from explorer.load import load_target
-from explorer.target import TAP_LAST, TargetModel
+from explorer.target import TAP_LAST
 from tests.lanes import Bench, assert_same_output, decode
 
 pytestmark = pytest.mark.real
@@ -125,8 +125,8 @@ def test_other_settings_give_the_same_output(method: str, params: dict[str, Any]
 
 
 def test_padded_passes_give_the_same_output(real: Bench) -> None:
-    plain = real.target
-    padded = TargetModel(plain.transformers_model, plain.tokenizer, plain.info, "static")
+    padded = real.target.with_execution("static")
+    assert padded.decoder is not None
     ids, wanted = expected(real, "maths", False)
     for method, params in (LANES[0], ("prompt-lookup", {"max_ngram": 2})):
         lane = dataclasses.replace(real, target=padded).lane(method, params, ids=ids, budget=TOKENS)
