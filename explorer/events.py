@@ -99,6 +99,8 @@ class Stepped:
     step: Step
     tokens: tuple[OutputToken, ...]
     """The output tokens of step.committed, with text and source."""
+    more: bool = False
+    """Was it written together with steps that follow at once?"""
 
 
 @dataclass(frozen=True)

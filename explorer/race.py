@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from explorer.backlog import Backlog
 from explorer.decode import Lane, Turn
@@ -172,4 +172,5 @@ def _written(backlog: Backlog[Runner], guard: Guard) -> Iterator[Stepped]:
             for runner, step, tokens in backlog.write():
                 events.append(runner.stepped(step, tokens))
     finally:
-        yield from events
+        yield from (replace(event, more=True) for event in events[:-1])
+        yield from events[-1:]

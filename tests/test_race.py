@@ -182,6 +182,13 @@ def test_steps_are_told_a_few_at_a_time_in_the_order_in_which_they_were_made(toy
     assert begins == sorted(begins)
 
 
+def test_a_step_says_whether_another_was_written_with_it(toy: Bench) -> None:
+    events = list(race([runner(toy, "autoregressive", "one", 0.001)], shared(toy), stopped=never))
+    followed = [after for event, after in itertools.pairwise(events) if isinstance(event, Stepped) and event.more]
+    assert followed
+    assert all(isinstance(event, Stepped) for event in followed)
+
+
 def test_what_was_made_before_a_lane_failed_is_part_of_its_trace(toy: Bench) -> None:
     runners = [runner(toy, "autoregressive", lane, 0.001) for lane in ("well", "failing")]
     told: list[Stepped] = []

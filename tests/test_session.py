@@ -8,21 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import Field
-from torch import Tensor
 
 from explorer import methods as registry
 from explorer.backlog import MOST_TURNS
-from explorer.cli import main
 from explorer.errors import ExplorerError
 from explorer.events import Checked, Ended, Event, LaneEnded, Prefilled, Preparing, Queued, Started, Stepped
-from explorer.methods import METHODS, catalogue
-from explorer.methods.base import Method, Outcome, Proposal, Setup
-from explorer.params import Params
+from explorer.methods.base import Proposal
 from explorer.requests import CompareRequest, LaneRequest, plan
 from explorer.session import EXAMPLE_ID, Studio, encode_prompt
 from explorer.shelf import ShelfSettings
-from explorer.tree import Candidate, CandidateTree
 from tests.lanes import ALL_NAMES
 
 DATA = Path(__file__).parent / "data"
@@ -343,61 +337,3 @@ def test_the_head_of_the_page_says_which_model_answers(studio: Studio) -> None:
 def test_a_made_up_run_id_finds_nothing(studio: Studio) -> None:
     for run_id in ("", "x", None, 3, [], "../../etc", EXAMPLE_ID + "\x00"):
         assert studio.runs.get(run_id) is None
-
-
-class EchoParams(Params):
-    """The new method's parameters."""
-
-    echoes: int = Field(2, ge=1, le=5, description="Times that the last token is drafted.")
-
-
-class Echo(Method):
-    """A new method: drafts the root again and again."""
-
-    name = "echo"
-    title = "Echo"
-    paper = "made up"
-    summary = "Drafts the last token once more."
-    Params = EchoParams
-
-    def __init__(self, params: EchoParams, setup: Setup) -> None:
-        self._echoes = params.echoes
-
-    @classmethod
-    def max_rows(cls, params: Any) -> int:
-        return 1 + int(params.echoes)
-
-    def start(self, context: list[int], taps: dict[str, Tensor]) -> None:
-        pass
-
-    def propose(self, context: list[int]) -> Proposal:
-        chain = tuple(Candidate(context[-1], place, "echo") for place in range(self._echoes))
-        return Proposal(CandidateTree(context[-1], chain))
-
-    def observe(self, outcome: Outcome) -> None:
-        pass
-
-
-@pytest.fixture
-def echo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one line that a new method needs."""
-    monkeypatch.setattr(registry, "METHODS", (*METHODS, Echo))
-
-
-@pytest.mark.usefixtures("echo")
-def test_a_new_method_is_a_class_and_a_line(studio: Studio, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is described, offered on the command line with its bounds, and runs beside the others."""
-    row = next(row for row in catalogue() if row["name"] == "echo")
-    assert [field["name"] for field in row["parameters"]] == ["echoes"]
-    assert main(["methods", "--json"]) == 0
-    assert '"name": "echo"' in capsys.readouterr().out
-    assert next(row for row in studio.methods() if row["name"] == "echo")["available"]
-    request = ask(lanes=("autoregressive",))
-    lanes = [*request.lanes, LaneRequest(method="echo", params={"echoes": "3"})]
-    ended = compare(studio, request.model_copy(update={"lanes": lanes}))[-1]
-    assert isinstance(ended, Ended)
-    assert ended.comparison is not None
-    assert ended.comparison.lossless["echo"].equal
-    assert {len(step.nodes) for step in ended.comparison.lanes[1].steps} == {4}
-    with pytest.raises(ExplorerError, match="Echo: echoes is '9', but must be a whole number from 1 to 5"):
-        compare(studio, request.model_copy(update={"lanes": [LaneRequest(method="echo", params={"echoes": "9"})]}))

@@ -80,7 +80,8 @@ def bundles(events: Iterator[Event], clock: Callable[[], float] = time.monotonic
     try:
         for event in events:
             held.append(_words(event, numbers))
-            if isinstance(event, Stepped | Prefilled | LaneEnded) and clock() < due:
+            together = isinstance(event, Stepped) and event.more
+            if together or (isinstance(event, Stepped | Prefilled | LaneEnded) and clock() < due):
                 continue
             yield held
             held, due = [], clock() + EVERY_SECONDS

@@ -171,7 +171,8 @@ def paced(events: Iterator[Event], reel: Reel, clock: Callable[[], float] = time
         for event in events:
             reel.apply(event)
             sent = False
-            if isinstance(event, Stepped | Prefilled) and clock() < due:
+            together = isinstance(event, Stepped) and event.more
+            if together or (isinstance(event, Stepped | Prefilled) and clock() < due):
                 continue
             began = clock()
             yield dict(reel.value)

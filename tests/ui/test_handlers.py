@@ -1,5 +1,6 @@
 """The page's events without a browser."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 
 from explorer.errors import ExplorerError
-from explorer.events import Ended, Event, Queued
+from explorer.events import Ended, Event, Queued, Stepped
 from explorer.reel import Reel
-from explorer.requests import CompareRequest
+from explorer.requests import CompareRequest, LaneRequest
 from explorer.runs import RunStore
 from explorer.session import Studio
 from explorer.trace_io import write
@@ -150,6 +151,15 @@ def test_yields_are_bundled_but_the_last_one_comes() -> None:
     events = [Queued(3), Queued(2), Queued(1), Ended("cancelled", "Stopped.", None)]
     values = list(paced(iter(events), reel, clock=lambda: next(moments) / 1000))
     assert [value["state"] for value in values] == ["queued", "queued", "queued", "cancelled"]
+
+
+def test_steps_that_were_written_together_are_sent_together(studio: Studio) -> None:
+    request = CompareRequest(prompt="Hello", lanes=[LaneRequest(method="autoregressive")], max_new_tokens=20)
+    events = list(studio.compare(request, threading.Event()))
+    slow = itertools.count(0, 1000)
+    values = list(paced(iter(events), Reel(RunStore().new()), clock=lambda: next(slow)))
+    whole = [event for event in events if not (isinstance(event, Stepped) and event.more)]
+    assert len(values) == len(whole) < len(events)
 
 
 def test_server_functions_answer_anything(handlers: Handlers) -> None:
