@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from explorer.decode import Turn
+from explorer.sampling import Sure
 from explorer.texts import PieceStream, TokenTexts
 from explorer.trace import NextToken, Node, NodeStatus, OutputToken, Record, Step, TokenSource, TopToken
 from explorer.transfers import to_device, to_host
@@ -45,13 +46,15 @@ class StepWriter:
         logits = turn.output.logits[: len(turn.tree)]  # (T, V)
         log_probs = self._log_softmax(logits)  # (T, V)
         values, top_ids = best_columns(log_probs, min(TOP_TOKENS, logits.shape[-1]))  # (T, 4)
-        top_ids, top_probs, drafted = to_host(top_ids, values.exp(), _drafted_target_probs(turn, log_probs))
+        best = logits.gather(1, top_ids[:, :2]).float()  # (T, 2); an exact margin, which log-probabilities have not
+        top_ids, top_probs, best, drafted = to_host(top_ids, values.exp(), best, _drafted_target_probs(turn, log_probs))
+        row = turn.verdict.accepted[-1] if turn.verdict.accepted else 0
         return Step(
             index=turn.index,
             nodes=self._nodes(turn, drafted.tolist(), top_ids.tolist(), top_probs.tolist()),
             accepted=turn.verdict.accepted,
             committed=turn.committed,
-            next_token=self._next_token(turn),
+            next_token=self._next_token(turn, Sure(float(top_probs[row, 0]), float(best[row, 0] - best[row, -1]))),
             spans=turn.spans,
             cache_length=turn.cache_length,
             payload=payload.model_dump() if payload is not None else None,
@@ -65,8 +68,8 @@ class StepWriter:
             kept = self._log_probs = logits.new_empty(logits.shape, dtype=torch.float32)
         return torch.log_softmax(logits, dim=-1, dtype=torch.float32, out=kept[: len(logits)])
 
-    def _next_token(self, turn: Turn) -> NextToken:
-        own = turn.verdict.choice.record(self._texts.show(turn.verdict.choice.token_id))
+    def _next_token(self, turn: Turn, sure: Sure) -> NextToken:
+        own = turn.verdict.choice.record(self._texts.show(turn.verdict.choice.token_id), sure)
         if turn.verdict.left is None:
             return own
         left = turn.verdict.left.float()[None]  # (1, V)

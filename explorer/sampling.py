@@ -40,23 +40,32 @@ class SamplingSettings(BaseModel):
 
 
 @dataclass(frozen=True)
+class Sure:
+    """How sure a choice was."""
+
+    probability: float
+    margin: float
+    """Best minus second-best logit, before any processing."""
+
+
+@dataclass(frozen=True)
 class Choice:
     """A token that the target chose, and how sure it was."""
 
     token_id: int
     origin: Origin
-    probability: float
-    margin: float
-    """Best minus second-best logit, before any processing."""
+    sure: Sure | None = None
+    """None for the best of a row as it is: only the record asks for it, and the record has the row's best anyway."""
 
-    def record(self, text: str) -> NextToken:
-        """As it goes into the trace."""
+    def record(self, text: str, best: Sure) -> NextToken:
+        """As it goes into the trace. best: how sure the best token of the row is, unprocessed."""
+        sure = self.sure or best
         return NextToken(
             token_id=self.token_id,
             text=text,
             origin=self.origin,
-            probability=min(self.probability, 1.0),
-            margin=self.margin,
+            probability=min(sure.probability, 1.0),
+            margin=sure.margin,
         )
 
 
@@ -108,24 +117,20 @@ class Chooser:
         """The most likely token: as `generate` breaks ties, the first of the best."""
         scores = self.scores(row, history)
         token_id = int(scores.argmax())
+        if self.plain:
+            return Choice(token_id, "argmax")
         # not logsumexp: its exponentials of far-off logits are denormal, each of which costs a CPU a hundred steps
         probability = torch.log_softmax(scores, dim=-1)[token_id].exp()
-        return Choice(token_id, "argmax", float(probability), margin(row))
+        return Choice(token_id, "argmax", Sure(float(probability), margin(row)))
 
-    def best_rows(self, logits: Tensor) -> list[Choice]:
-        """`best` of every row (T, V), on the logits as they are and without a history: one transfer for all of them.
-
-        For devices that one waits for: where one does not, a sum over the vocabulary for each row costs more.
-        """
-        top = torch.topk(logits.float(), 2, dim=-1).values  # (T, 2)
-        sure = torch.log_softmax(logits, dim=-1, dtype=torch.float32).amax(dim=-1).exp()
-        columns = [logits.argmax(dim=-1), sure, top[:, 0] - top[:, 1]]
-        packed = torch.stack([column.double() for column in columns], dim=-1)  # (T, 3); exact, ids included
-        return [Choice(int(token), "argmax", sure, gap) for token, sure, gap in packed.tolist()]
+    def best_tokens(self, logits: Tensor) -> list[int] | None:
+        """The best token of every row (T, V), in one transfer; None where rows have to be processed one by one."""
+        # float: in bfloat16 an argmax takes five times as long on a CPU
+        return logits.float().argmax(dim=-1).tolist() if self.plain else None
 
     def chosen(self, probs: Tensor, token_id: int, row: Tensor, origin: Origin) -> Choice:
         """A token that was drawn from `probs` (V,), as a choice."""
-        return Choice(token_id, origin, float(probs[token_id]), margin(row))
+        return Choice(token_id, origin, Sure(float(probs[token_id]), margin(row)))
 
     def pick(self, probs: Tensor, place: int | None = None) -> int:
         """Draw a token from `probs` (V,)."""

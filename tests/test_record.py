@@ -18,7 +18,7 @@ from explorer.sampling import Chooser, SamplingSettings
 from explorer.target import PassOutput
 from explorer.trace import Node
 from explorer.tree import Candidate, CandidateTree
-from tests.lanes import ALL_NAMES, Bench, Oracle
+from tests.lanes import ALL_NAMES, Bench, Oracle, make_toy
 from tests.traces import make_step, make_trace
 
 
@@ -190,3 +190,17 @@ def test_the_best_columns_are_those_of_a_plain_search(seed: int, width: int, cou
     assert torch.equal(values, torch.topk(rows, count, dim=-1).values)
     assert torch.equal(rows.gather(1, columns), values)
     assert all(len(set(found)) == count for found in columns.tolist())
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_greedy_token_is_recorded_with_the_probability_and_margin_of_its_row(name: str, dtype: torch.dtype) -> None:
+    bench = make_toy(2, dtype=dtype)
+    lane, writer = bench.lane(name, ids=[40, 50, 60, 40, 50, 60], budget=16), StepWriter(bench.target.texts)
+    for turn in lane.turns():
+        own = writer.step(turn, None).next_token
+        row = turn.output.logits[turn.verdict.accepted[-1] if turn.verdict.accepted else 0].float()
+        best = torch.topk(row, 2).values
+        assert own.token_id == int(row.argmax())
+        assert own.probability == pytest.approx(float(row.softmax(-1).max()), rel=1e-4)
+        assert own.margin == float(best[0] - best[1])

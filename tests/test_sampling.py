@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from transformers import GenerationConfig
 
-from explorer.sampling import Choice, Chooser, SamplingSettings
+from explorer.sampling import Choice, Chooser, SamplingSettings, Sure
 from tests.lanes import ALL_NAMES, Bench, decode
 
+UNSURE = Sure(0.0, 0.0)
 SETTINGS = [
     {"temperature": 1.0},
     {"temperature": 0.3},
@@ -49,8 +50,11 @@ def test_the_distribution_is_what_generate_draws_from(settings: dict[str, Any], 
 def test_greedy_takes_the_first_of_the_best_as_generate_does() -> None:
     row = torch.tensor([0.0, 3.0, 3.0, 1.0])
     choice = Chooser(SamplingSettings()).choose(row, [0])
-    assert (choice.token_id, choice.origin, choice.margin) == (1, "argmax", 0.0)
-    assert choice.probability == pytest.approx(float(row.softmax(0)[1]))
+    assert (choice.token_id, choice.origin, choice.sure) == (1, "argmax", None)
+    penalised = Chooser(SamplingSettings(repetition_penalty=2.0)).choose(row, [1])
+    assert penalised.sure is not None
+    assert (penalised.token_id, penalised.origin, penalised.sure.margin) == (2, "argmax", 0.0)
+    assert penalised.sure.probability == pytest.approx(float(torch.tensor([0.0, 1.5, 3.0, 1.0]).softmax(0)[2]))
 
 
 @given(st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=30), st.integers(0, 99))
@@ -59,11 +63,12 @@ def test_probability_and_margin_are_those_of_the_row(values: list[float], seed: 
     chooser = Chooser(SamplingSettings(temperature=0.8, seed=seed))
     choice = chooser.choose(row, [1])
     first, second = sorted(values, reverse=True)[:2]
-    assert choice.margin == pytest.approx(first - second, abs=1e-5)
-    assert choice.probability == pytest.approx(float((row / 0.8).softmax(0)[choice.token_id]), abs=1e-6)
+    assert choice.sure is not None
+    assert choice.sure.margin == pytest.approx(first - second, abs=1e-5)
+    assert choice.sure.probability == pytest.approx(float((row / 0.8).softmax(0)[choice.token_id]), abs=1e-6)
     assert choice.origin == "sample"
-    record = choice.record("text")
-    assert (record.token_id, record.text, record.margin) == (choice.token_id, "text", choice.margin)
+    record = choice.record("text", UNSURE)
+    assert (record.token_id, record.text, record.margin) == (choice.token_id, "text", choice.sure.margin)
 
 
 def test_draws_follow_the_seed_and_nothing_else() -> None:
@@ -169,7 +174,12 @@ def test_half_precision_rows_are_judged_in_float32() -> None:
 
 
 def test_a_probability_a_hair_above_one_is_recorded_as_one() -> None:
-    assert Choice(1, "argmax", 1.0000001, 0.0).record("x").probability == 1.0
+    assert Choice(1, "sample", Sure(1.0000001, 0.0)).record("x", UNSURE).probability == 1.0
+
+
+def test_the_best_of_a_row_as_it_is_takes_what_the_record_knows_of_the_row() -> None:
+    record = Choice(1, "argmax").record("x", Sure(0.75, 2.5))
+    assert (record.probability, record.margin) == (0.75, 2.5)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +218,6 @@ def test_the_best_of_all_rows_at_once_is_the_best_of_each() -> None:
     logits = torch.randn(9, 301, generator=generator).mul(4.0).bfloat16()
     logits[2, 17] = logits[2, 200] = 40.0  # a tie: the first of the best, as argmax has it
     chooser = Chooser(SamplingSettings())
-    for row, found in zip(logits, chooser.best_rows(logits), strict=True):
-        expected = chooser.best(row, [])
-        assert (found.token_id, found.origin, found.margin) == (expected.token_id, expected.origin, expected.margin)
-        assert found.probability == pytest.approx(expected.probability, rel=1e-5)
+    assert chooser.best_tokens(logits) == [chooser.best(row, []).token_id for row in logits]
+    for other in (SamplingSettings(temperature=0.5), SamplingSettings(repetition_penalty=1.2)):
+        assert Chooser(other).best_tokens(logits) is None

@@ -24,8 +24,7 @@ def accept_matching(tree: CandidateTree, logits: Tensor, chooser: Chooser, histo
     """
     children = tree.children()
     tokens = tree.token_ids
-    known = _known(tree, logits, chooser)
-    best = _best(tree, logits, chooser, known)
+    best = chooser.best_tokens(logits[: len(tree)])
     rule = "greedy match" if chooser.greedy else "sample match"
     decisions: dict[int, Decision] = {}
     path: list[int] = []
@@ -36,24 +35,10 @@ def accept_matching(tree: CandidateTree, logits: Tensor, chooser: Chooser, histo
         decisions |= {child: Decision(rule=rule, wanted=wanted) for child in children[node]}
         step = next((child for child in children[node] if tokens[child] == wanted), None)
         if step is None:
-            made = choice or (known[node] if known else chooser.choose(logits[node], seen))
-            return Verdict(tuple(path), made, decisions)
+            return Verdict(tuple(path), choice or Choice(wanted, "argmax"), decisions)
         path.append(step)
         node = step
         seen.append(tokens[step])
-
-
-def _best(tree: CandidateTree, logits: Tensor, chooser: Chooser, known: Sequence[Choice] | None) -> list[int] | None:
-    """Per node the token of the highest logit, in one transfer; None where rows have to be processed one by one."""
-    if known is not None:
-        return [choice.token_id for choice in known]
-    # float: in bfloat16 an argmax takes five times as long on a CPU
-    return logits[: len(tree)].float().argmax(dim=-1).tolist() if chooser.plain else None
-
-
-def _known(tree: CandidateTree, logits: Tensor, chooser: Chooser) -> list[Choice] | None:
-    """Every node's choice, where one transfer may bring them all and waiting for a second one would cost more."""
-    return chooser.best_rows(logits[: len(tree)]) if chooser.plain and logits.device.type == "cuda" else None
 
 
 def accept_block(
@@ -66,8 +51,7 @@ def accept_block(
     target's distribution: at each position it is one function of the target_probs and of a draw of its own.
     """
     tokens = tree.token_ids
-    known = _known(tree, logits, chooser)
-    best = _best(tree, logits, chooser, known)
+    best = chooser.best_tokens(logits[: len(tree)])
     if best is not None:
         wanted = best
     else:
@@ -79,6 +63,6 @@ def accept_block(
     settled = agreed == len(tree) - 1 or not whole
     last = agreed if settled else 0
     seen = [*history, *tokens[1 : last + 1]]
-    choice = known[last] if known else chooser.choose(logits[last], seen, len(seen))
+    choice = Choice(wanted[last], "argmax") if best is not None else chooser.choose(logits[last], seen, len(seen))
     accepted = tuple(range(1, agreed + 1)) if settled else ()
     return Verdict(accepted, choice, decisions, tuple(wanted), commits=settled)

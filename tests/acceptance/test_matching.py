@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explorer.acceptance import Verdict, accept_matching
-from explorer.sampling import Choice, Chooser, SamplingSettings
+from explorer.sampling import Choice, Chooser, SamplingSettings, Sure
 from explorer.tree import Candidate, CandidateTree
 from tests.lanes import Bench, Oracle, make_toy
 
@@ -49,7 +49,7 @@ class Scripted(Chooser):
         self.made += 1
         probability = float(self.distribution(row, history)[token])
         self.chance *= probability
-        return Choice(token, "sample", probability, 0.0)
+        return Choice(token, "sample", Sure(probability, 0.0))
 
 
 def outcomes(decode: Callable[[Chooser], tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], float]]:
