@@ -9,11 +9,11 @@ from typing import Any
 
 from explorer.errors import ExplorerError
 from explorer.events import Ended, LaneEnded, Preparing
-from explorer.metrics import baseline_of, speedup
+from explorer.metrics import baseline_of, is_tie, speedup
 from explorer.params import allowed_values
 from explorer.requests import CompareRequest
 from explorer.session import Studio
-from explorer.trace import Comparison, LosslessCheck
+from explorer.trace import Comparison, LosslessCheck, Trace
 
 
 def follow(studio: Studio, request: CompareRequest) -> Comparison:
@@ -53,7 +53,7 @@ def print_comparison(comparison: Comparison) -> None:
                 f"{totals.tokens_per_target_pass:.2f}",
                 f"{totals.decode_ms:.0f}",
                 "" if ratio is None else f"{ratio:.2f}x",
-                _verdict(trace.lane, comparison.lossless, trace is reference),
+                _verdict(trace, comparison.lossless, trace is reference),
             ]
         )
     print_table(rows)
@@ -88,13 +88,14 @@ def write_csv(text: str) -> None:
         sys.stdout.write(text)
 
 
-def _verdict(lane: str, checks: dict[str, LosslessCheck], is_reference: bool) -> str:
+def _verdict(trace: Trace, checks: dict[str, LosslessCheck], is_reference: bool) -> str:
     if is_reference:
         return "baseline"
-    check = checks.get(lane)
+    check = checks.get(trace.lane)
     if check is None:
         return "not compared"
     if check.equal:
         return "same tokens"
     margin = "" if check.margin is None else f", logit margin {check.margin:.2g}"
-    return f"differs from token {check.first_difference}{margin}"
+    tie = "near-tie, " if is_tie(check, trace.model.dtype) else ""
+    return f"{tie}differs from token {(check.first_difference or 0) + 1} on{margin}"

@@ -13,7 +13,7 @@ from typing import Any
 from explorer.events import Ended, Event, Extended, LaneEnded, LaneHeader, Prefilled, Started, Stepped
 from explorer.figures import FIGURES
 from explorer.figures.labels import logits, plural
-from explorer.metrics import BASELINE, TIE_MARGIN, drafts_kept, step_ms
+from explorer.metrics import BASELINE, drafts_kept, is_tie, step_ms
 from explorer.narrate import narrate
 from explorer.runs import LaneRecord, Run
 from explorer.trace import GIVEN, LosslessCheck, ModelInfo, OutputToken, Step, Trace
@@ -29,14 +29,6 @@ RULES = {
     "block": "match by block",
 }
 """Acceptance rules in words."""
-
-TIE_MARGINS = {"float32": TIE_MARGIN, "float16": 0.1, "bfloat16": 0.75}
-"""Below this logit margin rounding decides: passes of different widths round differently, in every layer.
-
-Measured on the default model (docs/design/rounding.md): between a pass over one row and passes over 2 to 64 rows the
-distance of the two best logits changed by 0.75 at most in bfloat16, and by 0.00008 in float32. float16 keeps three bits
-more than bfloat16, so an eighth of its bound.
-"""
 
 
 @dataclass
@@ -275,7 +267,7 @@ def badge(header: LaneHeader, state: str, check: LosslessCheck | None, tokens: i
     margin = "" if check.margin is None else f", logit margin {logits(check.margin)}"
     if not header.lossless:
         return {"kind": "lossy", "text": f"differs {where}, as this rule may{margin}"}
-    if check.margin is not None and check.margin < TIE_MARGINS.get(header.model.dtype, TIE_MARGIN):
+    if is_tie(check, header.model.dtype):
         return {"kind": "tie", "text": f"a near-tie, decided by rounding: differs {where}{margin}"}
     return {"kind": "differs", "text": f"differs {where}{margin}"}
 

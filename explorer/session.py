@@ -28,6 +28,7 @@ from explorer.trace import Comparison, Prompt, Trace
 from explorer.trace_io import read_comparison
 
 EXAMPLE_ID = "example"
+NOTHING_DECODED = "Stopped before anything was decoded."
 EXAMPLE_FILE = Path(__file__).resolve().parent.parent / "assets" / "examples" / "fibonacci.json"
 
 
@@ -114,7 +115,7 @@ class Studio:
             yield from self._wait_in_line(ticket, stop.is_set)
             yield from self.shelf.watch(stop.is_set)
             if stop.is_set():
-                yield Ended("cancelled", "Stopped before anything was decoded.", None)
+                yield Ended("cancelled", NOTHING_DECODED, None)
                 return
             self._refuse_missing(wanted)  # again: the model may have been changed while this run waited
             yield from self._run(wanted, stop.is_set)
@@ -148,7 +149,7 @@ class Studio:
                 yield from self._wait_in_line(ticket, stop.is_set)
                 yield from self.shelf.watch(stop.is_set)
                 if stop.is_set():
-                    yield Ended("cancelled", "Stopped before anything was decoded.", run.comparison)
+                    yield Ended("cancelled", NOTHING_DECODED, run.comparison)
                     return
                 yield from self._extend(run, request, stop.is_set)
             finally:
@@ -187,7 +188,7 @@ class Studio:
         comparison = _comparison(traces, wanted)
         if comparison is not None and not failure:
             yield Checked(comparison.lossless)
-        yield Ended(*_ending(stopped(), failure), comparison)
+        yield Ended(*_ending(stopped(), failure, nothing=comparison is None), comparison)
 
     def _extend(self, run: Run, request: ExtendRequest, stopped: Callable[[], bool]) -> Iterator[Event]:
         target, comparison = self.shelf.target, run.comparison
@@ -330,7 +331,10 @@ def _comparison(traces: dict[str, Trace], wanted: Plan) -> Comparison | None:
     return Comparison(lanes=ordered, lossless=checks)
 
 
-def _ending(stopped: bool, failure: str = "") -> tuple[str, str]:
+def _ending(stopped: bool, failure: str = "", *, nothing: bool = False) -> tuple[str, str]:
+    """State and sentence. nothing: no lane had begun."""
     if failure:
         return "error", failure
-    return ("cancelled", "Stopped; what was decoded so far is kept.") if stopped else ("done", "")
+    if not stopped:
+        return "done", ""
+    return "cancelled", NOTHING_DECODED if nothing else "Stopped; what was decoded so far is kept."

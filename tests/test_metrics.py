@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from explorer.metrics import compare_outputs, ms_per_token, pooled_tokens_per_pass, speedup, totals
-from explorer.trace import OutputToken, Span
+from explorer.metrics import compare_outputs, is_tie, ms_per_token, pooled_tokens_per_pass, speedup, totals
+from explorer.trace import LosslessCheck, OutputToken, Span
 from tests.traces import grouped, make_step, make_trace
 
 PREFILL = (
@@ -130,3 +130,10 @@ class TestCompareOutputs:
     def test_nothing_equals_nothing(self):
         empty = lane([2]).model_copy(update={"tokens": ()})
         assert compare_outputs(empty, empty).equal
+
+
+@pytest.mark.parametrize(("margin", "tie"), [(None, False), (0.0, True), (0.5, True), (0.75, False)])
+def test_a_small_margin_is_a_tie_in_the_type_s_own_measure(margin: float | None, tie: bool) -> None:
+    check = LosslessCheck(equal=False, first_difference=3, margin=margin)
+    assert is_tie(check, "bfloat16") == tie
+    assert is_tie(check, "float32") == (margin == 0.0)

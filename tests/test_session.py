@@ -169,6 +169,7 @@ def test_stop_inside_a_long_prefill_ends_before_its_next_chunk(studio: Studio) -
     assert [type(event) for event in rest] == [Ended]
     assert isinstance(rest[0], Ended)
     assert (rest[0].state, rest[0].comparison) == ("cancelled", None)
+    assert rest[0].message == "Stopped before anything was decoded."
     assert_free(studio)
 
 

@@ -310,6 +310,17 @@ function runPressed() {
   if (isTyping(document.activeElement)) document.activeElement.blur();
 }
 
+/** Before anybody else hears of the click: the second half of a double click would stop what the first half began. */
+function runClicked(event) {
+  if (!event.target.closest('#run')) return;
+  if (event.detail > 1) {
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    return;
+  }
+  runPressed();
+}
+
 function hovered(event) {
   const marked = event.target.closest('[data-node]');
   const capsule = event.target.closest('.dx-step');
@@ -326,7 +337,7 @@ function listen() {
   document.addEventListener('keydown', keyPressed);
   document.addEventListener('keydown', promptKey);
   // On the document, for the button may be made after the player, and made again.
-  document.addEventListener('click', (event) => { if (event.target.closest('#run')) runPressed(); }, true);
+  document.addEventListener('click', runClicked, true);
   root.addEventListener('mouseover', hovered);
   root.addEventListener('mouseleave', () => hover(null));
   parts.panels.addEventListener('click', cellClicked);

@@ -35,6 +35,17 @@ def test_figures_are_drawn_and_steps_picked_during_the_run(slow_viewer: Viewer) 
     assert slow_viewer.step() == 1, "the step that the viewer chose stays"
 
 
+def test_a_double_click_on_run_during_a_run_is_one_press(slow_viewer: Viewer) -> None:
+    page = slow_viewer.open().page
+    slow_viewer.set_tokens("512")
+    slow_viewer.run("first words", until="running")
+    slow_viewer.set_tokens("8")
+    page.locator("#prompt textarea").fill("second words")
+    page.locator("#run").dblclick()
+    page.wait_for_selector("#player[data-state=done]")
+    assert "second words" in page.locator(".dx-status").inner_text()
+
+
 def test_two_viewers_wait_for_each_other_and_see_only_their_own(slow_viewer: Viewer, other_slow_viewer: Viewer) -> None:
     slow_viewer.open()
     other_slow_viewer.open()
