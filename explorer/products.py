@@ -138,13 +138,11 @@ def fuse_linears(parent: nn.Module, names: Sequence[str], *, keep_weights: bool 
 
 
 def split_fused(model: nn.Module) -> None:
-    """Make every part of a fused product a packed layer of its own again."""
+    """Make every part of a fused product a plain layer of its own again, for `pack_linears` to pack."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, FusedPart):
-                linear, kept = child.alone(), hasattr(child, "weight")
-                weight = packed(linear.weight)
-                setattr(parent, name, linear if weight is None else PackedLinear(linear, weight, keep_weight=kept))
+                setattr(parent, name, child.alone())
 
 
 def fuse_layer(attention: nn.Module, mlp: nn.Module, *, keep_weights: bool = False) -> None:
